@@ -36,8 +36,8 @@ impl Outbox {
         Self::builder_from_pool(pool).connect().await
     }
 
-    /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
-    /// [`sqlx::postgres::PgConnectOptions`]'s. The URL may name several servers, as for
+    /// Sets up how to connect to the database of this URL. The URL's parameters, such as `sslmode`, are those
+    /// of [`sqlx::postgres::PgConnectOptions`]. The URL may name several servers, as for
     /// [`PostgresStore::builder`](idem_postgres::PostgresStore::builder).
     pub fn builder(url: &str) -> OutboxBuilder {
         OutboxBuilder::new(Source::of_url(url))
@@ -62,22 +62,23 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
-    /// Makes the outbox create and migrate nothing: `connect` refuses tables that are missing or have an
+    /// Makes the outbox create and migrate nothing. Then `connect` refuses tables that are missing or have an
     /// older layout. For tools that read the outbox of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self
     }
 
-    /// The schema of the tables. The outbox creates it if it is missing. Unless set, the first existing
-    /// schema of the connection's `search_path`. Up to 63 letters, digits and underscores.
+    /// The schema of the tables: up to 63 letters, digits and underscores. The outbox creates the schema if
+    /// it is missing. Unless set, the tables are in the first existing schema of the connection's
+    /// `search_path`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
     }
 
-    /// The table of the messages, and the prefix of the other tables' names; `idem_outbox` unless set. Up to
-    /// 40 letters, digits and underscores. Outboxes with different tables share nothing.
+    /// The table of the messages, and the prefix of the other tables' names: up to 40 letters, digits and
+    /// underscores; `idem_outbox` unless set. Outboxes with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self
@@ -90,7 +91,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// Completes the options before each connection is opened, for passwords and tokens that change: see
+    /// Calls `refresh` before each connection is opened, to complete the connection options, for example with
+    /// a password that changes: see
     /// [`PostgresStoreBuilder::connect_options_with`](idem_postgres::PostgresStoreBuilder::connect_options_with).
     pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
     where
@@ -117,9 +119,9 @@ impl OutboxBuilder {
     /// # Errors
     ///
     /// [`OutboxError::Configuration`] if a setting is out of its range. [`OutboxError::Database`] if a name
-    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
-    /// version of idem made the tables; and, as a [transient](OutboxError::is_transient) error, if the server
-    /// cannot be reached within the operation timeout.
+    /// is not an identifier, if the URL, the user or the database is wrong, if a right is missing, or if a
+    /// newer version of idem made the tables. If the server cannot be reached within the operation timeout,
+    /// this error is [transient](OutboxError::is_transient).
     pub async fn connect(self) -> Result<Outbox, OutboxError> {
         self.settings.check().map_err(OutboxError::Configuration)?;
         let Prepared { connector, names, place } = self.settings.prepare::<Names>().await?;

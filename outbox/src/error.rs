@@ -6,7 +6,7 @@ use idem_core::StoreError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// The connection has no open transaction, so the message would not commit together with anything.
+    /// The connection has no open transaction, so the message could not be committed with other writes.
     #[error("no transaction is open on the connection: begin one with sqlx's `begin` and hand it over")]
     NoTransaction,
     /// The topic cannot be used.

@@ -18,10 +18,10 @@ const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, and a [`Relay`](super::Relay)
 /// publishes it after the commit. The first process that connects creates the tables `idem_outbox`,
-/// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable` for people.
+/// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable`, which people can read.
 ///
-/// A handle is cheap to clone. It holds no connection: messages go through the caller's connection, and each
-/// statement for operators opens its own.
+/// A handle is cheap to clone. It holds no connection, because messages go through the caller's connection,
+/// and each call for operators opens a connection of its own.
 #[derive(Clone)]
 pub struct Outbox(pub(super) Arc<Inner>);
 
@@ -44,15 +44,14 @@ impl Outbox {
     /// In one topic, messages are published in the order in which they were enqueued: if two transactions
     /// overlap, in the order of their calls of `enqueue`; otherwise in the order of the transactions. So
     /// enqueue after the writes that the message is about. A relay publishes a message after the end of all
-    /// transactions of its topic that were open when the relay first saw it. The transaction that wrote the
-    /// message does not wait.
+    /// transactions of its topic that were open when the relay first saw the message. The transaction that
+    /// wrote the message does not wait.
     ///
     /// # Errors
     ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
-    /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB), which leave the
-    /// transaction unchanged; and [`Database`](OutboxError::Database), after which the transaction cannot be
-    /// committed.
+    /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB). These leave the
+    /// transaction unchanged. After [`Database`](OutboxError::Database), the transaction cannot be committed.
     pub async fn enqueue<C, V>(
         &self,
         tx: &mut C,

@@ -3,7 +3,7 @@
 use idem_core::framed_digest;
 use idem_postgres::db::schema::{Named, Tables, Version};
 
-/// The outbox's objects, as statements name them.
+/// The names of the outbox's tables and channel, as statements contain them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     tables: Tables,
@@ -32,7 +32,7 @@ impl Named for Names {
 }
 
 impl Names {
-    /// The topic's number among the advisory locks of the database.
+    /// The number of the topic's advisory lock.
     pub(super) fn lock_number(&self, topic: &str) -> i64 {
         let digest = framed_digest(&["idem outbox", &self.messages, topic]);
         let mut short = [0; 8];

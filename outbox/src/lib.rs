@@ -42,9 +42,9 @@
 //!
 //! # Structure
 //!
-//! Owns the table, and the rules for when a message is published and by which relay. Knows no broker.
-//! `builder` and `handle` are the public API of services, `operator` that of operators; `layout` and
-//! `statements` are the SQL, `link` is a connection, `relay` publishes.
+//! Owns the table, and the rules for when a message is published and by which relay. This crate knows no
+//! broker. `builder` and `handle` are the public API of services, and `operator` is the public API of
+//! operators. `layout` and `statements` contain the SQL, `link` is a connection, and `relay` publishes.
 
 mod builder;
 mod error;

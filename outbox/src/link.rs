@@ -10,7 +10,7 @@ use idem_store_kit::group_commit::Failure;
 use idem_store_kit::retry::retried;
 use idem_store_kit::sql::Session as _;
 
-/// One connection, of one runtime.
+/// One connection, for use in one tokio runtime.
 pub(super) struct Link {
     connector: Connector,
     /// `None` while a statement runs, so that a dropped statement drops its connection, too.

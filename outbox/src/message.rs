@@ -47,7 +47,7 @@ impl MessageId {
         &self.0
     }
 
-    /// The id in the table, without a check.
+    /// An id that was read from the table. It needs no check.
     pub(super) fn stored(text: &str) -> Self {
         Self(text.into())
     }

@@ -1,4 +1,4 @@
-//! The operations for people and for purges.
+//! The operations for operators, and the purge.
 
 use std::time::{Duration, SystemTime};
 
@@ -129,8 +129,8 @@ impl Outbox {
     }
 
     /// Deletes published messages that have been kept long enough, at most `limit`, and returns how many it
-    /// deleted. Also deletes the rows of topics that have no message and were not served for an hour. For a
-    /// periodic task, in any number of processes at once.
+    /// deleted. Also deletes the rows of topics that have no message and were not served for an hour. Call it
+    /// from a periodic task; any number of processes may call it at once.
     ///
     /// # Errors
     ///

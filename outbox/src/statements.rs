@@ -1,6 +1,6 @@
 //! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
-//! A relay remembers which messages it has published while the database is down. After a failover, the new
+//! While the database is down, a relay remembers which messages it has published. After a failover, the new
 //! primary may have lost the last messages and assign their numbers again. So statements identify a message
 //! by its number and its id.
 
@@ -28,7 +28,7 @@ impl Names {
     /// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
     ///
     /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still
-    /// have messages with lower numbers than the visible ones. The transaction takes the lock before the
+    /// have messages with lower numbers than the visible messages. The transaction takes the lock before the
     /// number, because the row of `held` exists before the insert computes its columns.
     pub(super) fn enqueue(&self, notify: bool) -> String {
         let (messages, channel) = (&self.messages, &self.channel);
@@ -240,8 +240,8 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Unblocks the topics that these messages block. A published message may block its topic, too: a relay that
-/// had lost the topic may publish a message late, after another relay has set it aside.
+/// Unblocks the topics that these messages block. A published message may block its topic, too, because a
+/// relay that had lost the topic may publish a message late, after another relay has set the message aside.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(

@@ -51,12 +51,13 @@ pub struct Caching {
 }
 
 impl Caching {
-    /// At most this many results, together at most 64 MiB, and each for at most 5 s (unless set).
+    /// Keeps at most this many results. Unless set, they have at most 64 MiB together, and each is used for
+    /// at most 5 s.
     pub const fn entries(entries: usize) -> Self {
         Self { entries, max_bytes: MAX_BYTES, ask_again_after: ASK_AGAIN_AFTER }
     }
 
-    /// At most this many bytes together, including keys and a small amount for each entry.
+    /// Keeps at most this many bytes together, including keys and a small amount for each entry.
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -88,14 +89,14 @@ impl From<usize> for Caching {
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
 ///   `forget` by another process takes effect with the next claim that goes to the store;
-/// - with another fingerprint: the claim goes to the store.
+/// - with another fingerprint, so the claim goes to the store.
 ///
 /// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
 /// or after the record's `ttl` if the `ttl` is shorter.
 ///
 /// Everything else goes to the store. While the store is down, only results in memory are replayed.
 ///
-/// Clones share the cache. Make it the outermost wrapper, so that a replay is not decrypted or decompressed
+/// Clones share the cache. Make this the outermost wrapper, so that a replay is not decrypted or decompressed
 /// again. Results are then unencrypted in memory, as they are in the program that made them.
 #[derive(Clone)]
 pub struct Cached<S> {
@@ -134,8 +135,8 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
-/// One shard, because each of several shards would have a part of `bytes`, and admit no entry larger than its
-/// part.
+/// The cache has one shard. Each of several shards would have only a part of `bytes`, and would admit no
+/// entry larger than its part.
 fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
     let options =
         OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();
@@ -187,7 +188,7 @@ impl Shared {
         }
     }
 
-    /// Drops the cached result, and ensures that answers on their way are not cached.
+    /// Drops the cached result, and ensures that answers that are still on their way are not cached.
     fn drop_entry(&self, key: &RecordKey) {
         let mut generation = self.generation(key);
         *generation = generation.wrapping_add(1);
@@ -201,16 +202,16 @@ impl Shared {
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// The time until which a replay from a claim that was sent at `asked` may be returned from memory;
-    /// `None` if it must not be cached. The record may expire at any time after `asked`, so memory does not
-    /// return it for longer than its `ttl`, either.
+    /// The time until which memory may return a replay from a claim that was sent at `asked`: for at most
+    /// `ask_again_after`, and for at most the record's `ttl`. `None` if this time is too late for an
+    /// `Instant`, and then the replay is not cached.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))
     }
 }
 
-/// Counts a claim that memory answered, or that went to the store.
+/// Counts a claim. `answer` says whether memory answered it or it went to the store.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 fn count(key: &RecordKey, answer: &'static str) {
     #[cfg(feature = "metrics")]

@@ -23,7 +23,7 @@ const LEVEL: i32 = 3;
 /// [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
 /// This store can read results that were stored without compression. A store without the wrapper cannot read
-/// compressed results, so enable the wrapper in every reader before the first writer.
+/// compressed results, so enable the wrapper in every reader before you enable it in the first writer.
 pub type Compressed<S> = Transformed<S, Compression>;
 
 /// The transform of a [`Compressed`] store.

@@ -25,17 +25,17 @@ pub(super) const LAYER: &str = "digested";
 /// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return
 /// type of [`StoreExt::digest_keys`](crate::StoreExt::digest_keys). Feature `encryption`.
 ///
-/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, the other 48 from
-/// an HMAC of the key. Anyone who has the secret can find the record of a log line, and nobody else learns
-/// anything.
+/// The first 16 digits come from an HMAC of the [digest](RecordKey::digest) that logs show, and the other 48
+/// digits come from an HMAC of the key. Anyone who has the secret can find the record of a log line, and
+/// nobody else learns anything about the key.
 ///
 /// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so
 /// that an amount or a card number cannot be guessed from the store. Scopes, the names of steps, states,
 /// times and sizes stay readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
 /// Nobody can compute a key from its stored name, not even with the secret, so a walk through the store
-/// returns digests. The secret cannot be rotated. With another secret every key is a new key, and its body
-/// runs again; keep the secret as long as the records.
+/// returns digests. The secret cannot be rotated. With another secret, every key is a new key, and its body
+/// runs again. So keep the secret as long as the records.
 ///
 /// Callers that wait for a key share one poll only within this store and its clones, so make one store and
 /// clone it.
@@ -95,7 +95,7 @@ impl KeyDigests {
 
     /// The cipher for this record's fingerprints. A store compares fingerprints, so equal fingerprints must
     /// stay equal, and reading must return what was written. The cipher may be applied to each half
-    /// separately, because two different digests do not have a half in common.
+    /// separately, because two different fingerprints do not have a half in common.
     fn permutation(&self, name: &RecordKey) -> Aes256 {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
         Aes256::new((&*key).into())

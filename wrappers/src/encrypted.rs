@@ -33,7 +33,7 @@ const OVERHEAD: usize = MAGIC.len() + ID + NONCE + TAG;
 /// The largest input of the cipher: RFC 8452, section 6.
 const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
-/// The keys of an [`Encrypted`] store: one for writing, and older ones that only read.
+/// The keys of an [`Encrypted`] store: one key for writing, and older keys that only read.
 ///
 /// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of
 /// one key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is
@@ -65,8 +65,8 @@ impl NumberedKey {
         Self { id, cipher: Aes256GcmSiv::new(key.into()) }
     }
 
-    /// The key's tag over an empty text and associated data that belong to no record: it distinguishes two
-    /// keys, and reveals nothing else.
+    /// The tag that the key gives for an empty text, with associated data that belong to no record. The tag
+    /// shows whether two keys are different, and reveals nothing else.
     fn mark(&self) -> Option<Mark> {
         let sealed = self.cipher.encrypt_inout_detached(
             &Nonce::from([0; NONCE]),
@@ -147,8 +147,8 @@ impl Encryption {
 impl<S: Store> Encrypted<S> {
     /// The same store, which also reads results that were written without encryption.
     ///
-    /// Use this until the unencrypted results have expired. Until then, anyone who can write to the store can
-    /// put any result there.
+    /// Use this only until the unencrypted results have expired. As long as you use it, anyone who can write
+    /// to the store can put any result there.
     #[must_use]
     pub fn accept_plain(mut self) -> Self {
         self.transform.accept_plain = true;

@@ -8,8 +8,8 @@ use idem_core::StoreError;
 
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used, according to their marks.
 ///
-/// A store has a mark once a call went through the layer. A store from before there were marks, or a store
-/// that was never used, has none.
+/// A store has a mark once a call went through the layer. A store that was last used before idem wrote marks,
+/// or was never used, has no mark.
 ///
 /// ```
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};
@@ -31,8 +31,8 @@ pub struct Layers {
     pub encrypted: bool,
     /// Keys are digests: [`StoreExt::digest_keys`](crate::StoreExt::digest_keys).
     pub digested: bool,
-    /// `digest_keys` was called before `encrypted`, which [`StoreExt`](crate::StoreExt) advises against: a
-    /// tool sees only digests, and each result is encrypted under the key itself.
+    /// `digest_keys` was called before `encrypted`. Avoid this order, because a tool sees only digests, but
+    /// each result is encrypted under the key itself.
     pub digested_within: bool,
 }
 

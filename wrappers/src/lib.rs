@@ -1,8 +1,8 @@
 //! Stores that wrap another store: results compressed, encrypted or cached, and keys that nobody can read in
 //! the store.
 //!
-//! Owns [`StoreExt`] and the stores that it returns. They use a store through its public trait only. Use the
-//! crate `idem-rs`, which re-exports all of this as `idem`.
+//! Owns [`StoreExt`] and the stores that it returns. These stores use the inner store only through its public
+//! trait. Use the crate `idem-rs`, which re-exports all of this as `idem`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.

@@ -54,7 +54,7 @@ pub(super) struct Mark {
     pub(super) check: String,
 }
 
-/// The knowledge about the marks of this layer, shared by the clones of its store.
+/// What is known about the marks of this layer. The clones of the layer's store share it.
 pub(super) struct Marks {
     /// Whether the marks need no comparison any more.
     are_settled: AtomicBool,
@@ -99,7 +99,8 @@ impl Marks {
                 self.are_settled.store(true, Ordering::Release);
                 return Ok(());
             }
-            // An answer to the mark's own request was lost, but the call itself has not reached the store.
+            // Only the answer to a request about the marks was lost. The call itself has not reached the
+            // store, so its outcome is known.
             Ok(Err(error)) if error.is_outcome_unknown() => unknown(),
             Ok(Err(error)) => error,
             Err(_) => unknown(),
@@ -159,7 +160,7 @@ pub(super) fn is_mark(key: &RecordKey) -> bool {
     key.scope().as_str() == SCOPE
 }
 
-/// The name of the mark of a layer, or of one of the layer's keys.
+/// The name of a layer's mark or, with a number, of the mark of one of the layer's keys.
 pub(super) fn name(layer: &str, number: Option<u32>) -> Result<RecordKey, StoreError> {
     let text = number.map_or_else(|| layer.to_owned(), |number| format!("{layer}/{number}"));
     let wrong = |error: idem_core::KeyError| StoreError::configuration(error.to_string());
@@ -205,7 +206,7 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// The marks that the store lacks, and whether it has any mark of this layer.
+/// The marks that the store lacks, and whether the store has any mark of this layer.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

@@ -43,7 +43,8 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
     /// The name of the wrapper in `Debug` output.
     const NAME: &'static str;
 
-    /// The layer, if it has keys: the store must have been used under the same keys.
+    /// The layer whose marks are compared; `None` for a layer without keys. A store must always be used under
+    /// the same keys.
     const LAYER: Option<Layer> = None;
 
     /// The marks of the layer's keys, which the store keeps.
@@ -57,7 +58,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
     }
 
     /// The stored form of a fingerprint. For one record, two stored forms are equal if and only if the
-    /// fingerprints are.
+    /// fingerprints are equal.
     fn hide(&self, _name: &RecordKey, print: Fingerprint) -> Fingerprint {
         print
     }

@@ -13,9 +13,9 @@ use crate::offsets::{Offsets, Partition};
 pub(crate) struct Settings {
     /// The name of the group.
     pub(crate) group: String,
-    /// How many messages are held at most, including those that wait for a retry.
+    /// How many messages the worker holds at most, including messages that wait for a retry.
     pub(crate) held: usize,
-    /// How many messages each partition may hold in any case, however many partitions there are.
+    /// The smallest share: how many messages each partition may hold, however many partitions there are.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -54,7 +54,8 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(list) => {
                 let mut offsets = shared.offsets();
-                // Eager assignors list all partitions again; `cooperative-sticky` lists only the new ones.
+                // Eager assignors list all partitions again; `cooperative-sticky` lists only the new
+                // partitions.
                 partitions(list).into_iter().for_each(|partition| offsets.assign(partition));
             }
             Rebalance::Revoke(list) => shared.revoke(consumer, &partitions(list)),
@@ -69,9 +70,9 @@ impl Shared {
     /// messages still runs here, the other worker finds the call in flight, and waits for it.
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
-        // Partitions are resumed here and not after the next assignment, because librdkafka may lose the
-        // answer with the start offset of a partition that is resumed just after it was assigned, and then
-        // never fetches from it.
+        // Partitions are resumed here and not after the next assignment. If a partition is resumed just after
+        // it was assigned, librdkafka may lose the answer with its start offset, and then never fetches from
+        // the partition.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
         let mut done = TopicPartitionList::new();
         for partition in partitions {
@@ -80,7 +81,7 @@ impl Shared {
             }
         }
         drop(offsets);
-        // If partitions are lost, another worker already has them.
+        // Lost partitions are not committed, because another worker already has them.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

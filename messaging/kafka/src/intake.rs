@@ -121,7 +121,7 @@ impl Polling {
         }
     }
 
-    /// Passes an error on, unless an earlier one still waits for the reader.
+    /// Passes an error on to the reader, unless an earlier error still waits for the reader.
     fn fail(&self, error: KafkaError) {
         if !self.shared.failed.swap(true, Ordering::SeqCst) {
             // The receiver is gone once the worker ends.
@@ -135,7 +135,7 @@ impl Polling {
         let _ = self.sender.send(Ok(Received::new(message, place, &self.shared, &self.consumer)));
     }
 
-    /// Pauses the partitions that hold their share of messages, and resumes those with room again.
+    /// Pauses the partitions that hold their share of messages, and resumes partitions that have room again.
     fn hold_back(&self) {
         let Settings { held, least, .. } = &self.shared.settings;
         let changes = self.shared.offsets().to_change(*held, *least);
@@ -174,7 +174,8 @@ mod tests {
         Arc::new(Shared::new(Settings { group, held, least: 1, producer, retry_topic, dead_letters }))
     }
 
-    /// The reader pauses for up to five seconds after each error, and messages wait for the reader.
+    /// The reader pauses for up to five seconds after each error, and messages wait meanwhile. So at most one
+    /// error may wait for the reader.
     #[tokio::test]
     async fn one_error_at_a_time_waits_before_the_messages() {
         let shared = shared(1);
@@ -205,12 +206,13 @@ mod tests {
             .set("auto.offset.reset", "earliest")
             .set("session.timeout.ms", "6000");
         let mut first = Intake::start(config.clone(), &["orders"], shared(100)).unwrap();
-        // No message is begun: all forty wait, and each message holds the shared state.
+        // Nothing reads the messages yet, so all forty wait. Each of them holds a reference to the shared
+        // state.
         let shared = first.shared.clone();
         until("all are delivered", async || Arc::strong_count(&shared) >= 40).await;
         let second = Intake::start(config, &["orders"], self::shared(100)).unwrap();
         until("the second has a partition", async || Arc::strong_count(&second.shared) >= 20).await;
-        // The first worker begins the messages of the partition that it keeps, and holds them.
+        // Reads the messages of the partition that the first worker keeps, and holds them.
         let mut begun = Vec::new();
         let mut take = || {
             while let Some(Ok(received)) = first.message().now_or_never() {

@@ -68,7 +68,7 @@ pub(crate) async fn redrive(
 }
 
 fn open(mut config: ClientConfig, topic: &str) -> Result<(Arc<StreamConsumer>, Ends), KafkaError> {
-    // The offset of this group is just after the last handled letter.
+    // The committed offset of this group is just after the last handled letter.
     let group = format!("{}-redrive", config.get("group.id").unwrap_or_default());
     config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
     config.set("auto.offset.reset", "earliest").remove("group.instance.id");

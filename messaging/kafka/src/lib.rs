@@ -8,7 +8,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Use a store that survives the process: the results in this one are lost at its end.
+//! // Use a store that survives the process. A `MemoryStore` loses its results when the process ends.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let mut config = ClientConfig::new();
@@ -27,7 +27,7 @@
 //! |---|---|
 //! | acknowledge | marks the offset as done; every 200 ms unless configured, commits the offset up to which all messages are done |
 //! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
-//! | reject | sends a copy to the dead letters (key and headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
+//! | reject | sends a copy to the dead letters (key and headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
 //! | a copy cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
@@ -35,35 +35,37 @@
 //! worker dies, the next worker may get finished messages again; it replays their results.
 //!
 //! - **Rebalance.** When a partition goes to another worker, its finished offsets are committed at once. A
-//!   running handler continues. The other worker gets the handler's message, too, finds its call in flight,
+//!   running handler continues. The other worker gets the handler's message, too, finds the call in flight,
 //!   and waits for the result. All assignors work, including `cooperative-sticky`.
-//! - **Backpressure.** The worker holds up to 20 times as many messages as the consumer, including those that
-//!   wait for a retry. Each partition has an equal share, but at least as many as the consumer holds. A
-//!   partition that holds its share is paused; the others continue. Polling never stops, so the worker keeps
-//!   within `max.poll.interval.ms` however long handlers take, even while the store fails.
-//! - **Retries.** Kafka cannot delay a message. Without a retry topic a message waits in its worker, and its
-//!   offset holds up the partition's commit; other messages are handled meanwhile. With a retry topic, the
+//! - **Backpressure.** The worker holds up to 20 times as many messages as the [`Consumer`] takes at a time,
+//!   including messages that wait for a retry. Each partition has an equal share of them, but at least as
+//!   many as the consumer takes. A partition that holds its share is paused; the others continue. Polling
+//!   never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, even while
+//!   the store fails.
+//! - **Retries.** Kafka cannot delay a message. Without a retry topic, a message waits in its worker, and its
+//!   offset holds up the partition's commit. Other messages are handled meanwhile. With a retry topic, the
 //!   message holds up the commit of a partition of that topic instead.
 //!
 //! # Limits of Kafka
 //!
 //! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` is just
-//!   after the last letter that was sent back, and a letter before this offset that was left out goes to the
-//!   end of the topic. All letters are listed until that offset is committed for the first time, and again
-//!   after the broker has forgotten the offset, which happens after `offsets.retention.minutes` (7 days
-//!   unless set). So give the topic of the letters a shorter `retention.ms` and `segment.ms`; otherwise
-//!   messages go back a second time.
-//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker wait this long.
-//! - **Deliveries** are not counted by Kafka, so [`max_tries`](Consumer::max_tries) counts the retries, but
-//!   no deliveries to workers that died.
+//!   after the last letter that was sent back. If a redrive leaves out a letter before this offset, it copies
+//!   the letter to the end of the topic. A redrive reads all letters of the topic before the first commit of
+//!   that offset, and after the broker has forgotten the offset. The broker forgets it after
+//!   `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
+//!   `retention.ms` and `segment.ms`; otherwise messages go back a second time.
+//! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker go to another worker only
+//!   after this time.
+//! - **Deliveries** are not counted by Kafka, so [`max_tries`](Consumer::max_tries) counts retries, but not
+//!   deliveries to workers that died.
 //! - **Redelivery horizon**: offsets can be reset for as long as the topic keeps messages. Set
 //!   [`redelivery_horizon`](Consumer::redelivery_horizon) to the topic's `retention.ms`, and with a retry
 //!   topic to twice that time.
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order, and a retried message keeps its place. The message's key is a
 //!   good group: Kafka delivers all messages with one key to one worker, in order.
-//! - **Transactions** are not used: they make writes to Kafka and the commit of offsets atomic, but include
-//!   no effect elsewhere.
+//! - **Transactions** are not used, because they make only writes to Kafka and the commit of offsets atomic,
+//!   and include no effect elsewhere.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -30,7 +30,7 @@ struct Track {
     is_paused: bool,
     /// The offsets that were delivered and are not done.
     open: BTreeSet<i64>,
-    /// The offset after the last delivered one.
+    /// The offset after the last delivered offset.
     next: Option<i64>,
 }
 
@@ -102,7 +102,7 @@ impl Offsets {
         [(true, pause), (false, resume)]
     }
 
-    /// The paused partitions among these.
+    /// The partitions in this list that are paused.
     pub(crate) fn paused(&self, partitions: &[Partition]) -> Vec<Partition> {
         let is_paused =
             |partition: &&Partition| self.partitions.get(*partition).is_some_and(|track| track.is_paused);

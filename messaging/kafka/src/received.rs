@@ -14,7 +14,7 @@ use crate::Error;
 use crate::group::{Context, Settings, Shared};
 use crate::offsets::Place;
 
-/// The header of a copy with the copy's delay, in milliseconds from its timestamp.
+/// The header that contains the delay of a copy, in milliseconds from the copy's timestamp.
 pub const AFTER: &str = "idem-after-ms";
 
 /// A message as Kafka delivered it. It dereferences to rdkafka's message. The message's offset stays open
@@ -43,7 +43,7 @@ impl Received {
         copy_to(&self.shared.settings.producer, topic, self, |name| !own(name), new).await
     }
 
-    /// The topic that the message was sent to.
+    /// The topic that the message was first sent to.
     fn origin(&self) -> &str {
         header(self, ORIGIN).unwrap_or_else(|| self.topic())
     }
@@ -70,7 +70,7 @@ pub(crate) async fn copy_to(
     producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
 }
 
-/// The name of a message: its partition and its offset.
+/// The id of a message: its topic, partition and offset.
 pub(crate) fn id(message: &OwnedMessage) -> String {
     format!("{}/{}@{}", message.topic(), message.partition(), message.offset())
 }
@@ -94,7 +94,8 @@ impl Delivery for Received {
         // The next commit includes the message once all messages before it are done, too. If this worker dies
         // first, the message is delivered again and its result is replayed.
         let mut offsets = self.shared.offsets();
-        // The lock is held, so that an earlier offset cannot overwrite a later one.
+        // The lock is held until the offset is stored, so that an earlier offset cannot overwrite a later
+        // offset.
         if let (Some(next), Some(consumer)) = (offsets.done(&self.place), self.consumer.upgrade()) {
             let (topic, partition) = &self.place.partition;
             // Fails if the partition has gone to another worker, which then decides about the message.
@@ -111,7 +112,8 @@ impl Delivery for Received {
         let after = (AFTER, after.as_millis().to_string());
         let new = [after, (DELIVERED, delivered), (ORIGIN, self.origin().to_owned())];
         let sent = self.copy_to(topic, &new).await;
-        // The message has no room for the headers of a retry, and never will.
+        // The message has no room for the headers of a retry, and never will have. So it becomes a dead
+        // letter.
         if is_too_large(&sent) {
             let letter = DeadLetter::new(Reason::Exhausted, self.deliveries().unwrap_or(1));
             return self.reject(&letter).await;
@@ -124,7 +126,7 @@ impl Delivery for Received {
         let Settings { dead_letters: to, group, .. } = &self.shared.settings;
         let headers = |letter: &DeadLetter| letter.headers(self, group, self.origin());
         let mut sent = self.copy_to(to, &headers(letter)).await;
-        // The message has no room for the text of the error, or for any header of ours.
+        // The message may have no room for the error text, or for any of our headers.
         if is_too_large(&sent) {
             sent = self.copy_to(to, &headers(&letter.without_error())).await;
         }
@@ -162,7 +164,8 @@ impl Delivery for Received {
         due().unwrap_or_default()
     }
 
-    /// The count in the header of a copy. Deliveries to a worker that died are not counted.
+    /// The count of earlier deliveries in the header of a copy, and this delivery. Deliveries to a worker
+    /// that died are not counted.
     fn deliveries(&self) -> Option<u32> {
         let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);
         Some(copies.saturating_add(1))

@@ -12,8 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// How many times as many messages as the consumer the worker holds, including messages that wait for a
-/// retry.
+/// For each message that the consumer takes at a time, the worker holds up to this many messages, including
+/// messages that wait for a retry.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer can receive a record of this size, so the
@@ -69,7 +69,8 @@ impl Source {
     }
 
     /// Retries go to this topic as copies, and the group reads this topic, too. So a long pause does not hold
-    /// up the commit of the message's own partition. Unless this is set, retries wait in their worker.
+    /// up the commit of the message's own partition. Unless this is set, messages wait for their retry in the
+    /// worker.
     pub fn retry_topic(mut self, topic: impl Into<String>) -> Self {
         self.retry_topic = Some(topic.into());
         self

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// one after another. `None` stands for the groups of [`Delivery::group`].
 pub type GroupBy<M> = Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>;
 
-/// A broker's source of messages: how to connect. [`broker_methods`](crate::broker_methods) gives the source
-/// its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
+/// A broker's source of messages, which knows how to connect. [`broker_methods`](crate::broker_methods) gives
+/// the source its methods `group_by`, `run`, `run_until`, `dead_letters` and `redrive`.
 pub trait Broker: Sized + Send {
     /// The message, and how it is settled.
     type Message: Delivery + Send + Sync;
@@ -34,14 +34,14 @@ pub trait Broker: Sized + Send {
     /// Connects, and checks the settings that can be checked before the first message.
     fn connect(self, plan: &mut Plan) -> impl Future<Output = Result<Self::Reader, BrokerError>> + Send;
 
-    /// Hands each dead letter in the queue to [`Redrive::sends`], and removes the letter if its message was
-    /// sent. All other letters stay, even after an error.
+    /// Hands each dead letter in the queue to [`Redrive::sends`], and removes the letter if the letter's
+    /// message was sent. All other letters stay, even after an error.
     fn redrive_letters(&self, redrive: &mut Redrive) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 
 /// Gives the source of a [`Broker`](crate::Broker) its methods `group_by`, `run`, `run_until`, `dead_letters`
-/// and `redrive`, which are the same for all brokers. The second type is the source's message, which
-/// dereferences to the client's message, the third type. The source must have a field `group_by` for its
+/// and `redrive`, which are the same for all brokers. The three types are the source, its message, and the
+/// client's message, which its message dereferences to. The source must have a field `group_by` for its
 /// [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and the message must have a field `message`. The
 /// methods are not methods of the trait, because the compiler could then not show that their futures are
 /// `Send`.
@@ -100,8 +100,8 @@ macro_rules! broker_methods {
             }
 
             /// Handles messages until `shutdown` ends. Then it waits for the running handlers
-            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages that were not
-            /// begun, and waits for results that are still to be recorded
+            /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages whose handlers
+            /// have not started, and waits for results that are still to be recorded
             /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
             /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
             /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), the broker's
@@ -117,8 +117,8 @@ macro_rules! broker_methods {
             ///
             /// # Cancellation
             ///
-            /// As [`Consumer::run`](idem_messages::Consumer::run): handlers and the connection are dropped,
-            /// and the broker delivers their messages again by its own rule.
+            /// As [`Consumer::run`](idem_messages::Consumer::run): the handlers and the connection are
+            /// dropped, and the broker delivers the handlers' messages again by its own rule.
             pub async fn run_until<H, F, T, E>(
                 self,
                 shutdown: impl Future<Output = ()>,
@@ -241,8 +241,8 @@ pub trait Reader: Send {
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,
-    /// and their messages are settled later, so the connection must stay, even after an error. The future is
-    /// dropped after 30 s. Does nothing unless it is overridden.
+    /// and their messages are settled later, so the connection must stay open, even after an error. The
+    /// future is dropped after 30 s. Does nothing unless it is overridden.
     fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {
         ready(Ok(()))
     }

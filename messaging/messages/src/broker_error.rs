@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// A broker's client failed: which operation failed, and the client's own error as the source.
+/// A failure of a broker's client. It says which operation failed, and has the client's own error as its
+/// source.
 ///
 /// The [`Display`](fmt::Display) text contains the client's text, too, because an event shows only one text.
 #[derive(Debug)]

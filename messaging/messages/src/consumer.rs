@@ -1,6 +1,7 @@
 //! The loop over a stream of messages.
 //!
-//! Owns how many messages are taken, and when the consumer stops taking messages. `work` handles one message.
+//! Owns how many messages are taken, and when the consumer stops taking messages. The module `work` handles
+//! one message.
 
 use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};
@@ -43,12 +44,13 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 /// messages, so an outage uses up no deliveries. A duplicate of a message that is in flight in the same
 /// consumer waits for that message.
 ///
-/// All handlers run in the task of [`run`](Self::run): nothing needs to be `Send` or `'static`, and the
-/// future is `Send` if the stream, the handler and the [`Delivery`] are (if the compiler says of a spawned
-/// future that an implementation is not general enough, box the stream: `StreamExt::boxed`). A handler that
-/// blocks its thread therefore holds up the other handlers, and the extensions of their messages;
-/// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute does so
-/// with each body.
+/// All handlers run in the task of [`run`](Self::run). So nothing needs to be `Send` or `'static`, and the
+/// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler says about a
+/// spawned future that an implementation is not general enough, box the stream with `StreamExt::boxed`.
+///
+/// A handler that blocks its thread holds up the other handlers, and the extensions of their messages.
+/// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute runs each
+/// body in its own task.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -118,11 +120,14 @@ impl<E> Consumer<E> {
     /// How many messages the consumer holds at a time, never fewer than [`concurrency`](Self::concurrency).
     /// At the limit, the consumer takes no more messages from the stream.
     ///
-    /// Unless set, the consumer holds as many messages as `concurrency`, and in addition the messages that
-    /// wait: behind an earlier message of their [group](Delivery::group), for their own retry in an order, or
-    /// for a duplicate. Together these are up to 100 times `concurrency`. So one waiting group does not stop
-    /// the others, if the broker delivers that many messages (RabbitMQ: the source's `prefetch`). If set,
-    /// waiting messages count, too: one waiting group can use up the limit, and then stops the consumer.
+    /// Unless set, the consumer holds as many messages as `concurrency`, and in addition messages that wait.
+    /// A message waits behind an earlier message of its [group](Delivery::group), for a duplicate, or for its
+    /// own retry if the consumer keeps it until then. Together the consumer holds up to 100 times
+    /// `concurrency`. So one waiting group does not stop the other groups, if the broker delivers that many
+    /// messages (for RabbitMQ, set the source's `prefetch`).
+    ///
+    /// If set, waiting messages count, too. Then one waiting group can use up the limit, and stop the
+    /// consumer.
     pub fn prefetch(mut self, messages: usize) -> Self {
         self.settings.prefetch = Some(messages);
         self
@@ -161,19 +166,20 @@ impl<E> Consumer<E> {
     ///
     /// An operation with a shorter `ttl` forgets a result while a duplicate may still come. The consumer
     /// reports such an operation once, by the event `ttl_below_horizon`, and in [`Summary::forgetful`]. It
-    /// checks only operations that a handler calls itself, not operations that their bodies call.
+    /// checks only operations that the handler itself calls, not operations that are called in the body of
+    /// another operation.
     pub fn redelivery_horizon(mut self, horizon: Duration) -> Self {
         self.settings.horizon = Some(horizon);
         self
     }
 
     /// How often the consumer tries a message before it rejects it; at least 1, and 10 unless set. The limit
-    /// applies to messages whose handler panics, or fails without an idempotent call that failed.
+    /// applies to messages whose handler panics, or fails although no idempotent call in it failed.
     ///
-    /// Three numbers count as tries: the tries in the message's place in an order, [`Delivery::deliveries`],
-    /// and, for a panic inside an idempotent call, the attempts of the call. Without `deliveries`, a message
-    /// in no order is retried for ever if its handler never reaches its call. A call that fails in its body
-    /// is limited by `max_attempts` of its operation.
+    /// The number of the try is [`Delivery::deliveries`], plus the retries that the consumer makes without
+    /// the broker. For a panic inside an idempotent call, the attempt of the call counts if it is higher.
+    /// Without `deliveries`, a message that the broker must deliver again is retried for ever if its handler
+    /// never reaches its call. A call that fails in its body is limited by `max_attempts` of its operation.
     pub fn max_tries(mut self, tries: u32) -> Self {
         self.settings.max_tries = tries.max(1);
         self
@@ -190,9 +196,9 @@ impl<E> Consumer<E> {
     /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
     /// attempt is the number of the try.
     ///
-    /// `choose` is not called if no body failed (in flight, mismatch, the store is down, ..), because in
-    /// these cases only the proposal takes the message's state into account. An error that the operation's
-    /// `terminal` keeps returns with every delivery, so a retry changes nothing.
+    /// `choose` is not called if idem refused the call (in flight, mismatch, the store is down, ..), because
+    /// in these cases only the proposal takes the state of the key into account. If the operation's
+    /// `terminal` keeps an error, every delivery gets this error again, so a retry changes nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -231,7 +237,7 @@ impl<E> Consumer<E> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing:
+    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing, so
     /// the broker delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in an
     /// orderly way.
     pub async fn run<M, X, F, T>(
@@ -248,12 +254,13 @@ impl<E> Consumer<E> {
         self.run_until(pending(), messages, handler).await
     }
 
-    /// As [`run`](Self::run), but stops when `shutdown` ends. Then the consumer takes no message and begins
-    /// no handler, running handlers have the [`grace`](Self::grace) to finish, and the other messages are
-    /// given back to the broker. Messages in an order are given back in that order.
+    /// As [`run`](Self::run), but stops when `shutdown` ends. Then the consumer takes no more messages and
+    /// starts no more handlers. Running handlers have the [`grace`](Self::grace) to finish, and the consumer
+    /// gives the other messages back to the broker. It gives back the messages of a group in their order.
     ///
-    /// The stream is dropped when `shutdown` ends. Messages that its client has fetched but the stream has
-    /// not returned come back by the broker's own rule, so keep the client's buffer small.
+    /// The stream is dropped when `shutdown` ends. If the broker's client has fetched messages that the
+    /// stream has not returned yet, the broker delivers them again by its own rule. So keep the client's
+    /// buffer small.
     ///
     /// Finally, [`drain`](idem_runtime::drain) waits up to [`Consumer::drain`] for the results and releases
     /// that this process still has to write. [`Summary::left`] and the event `not_drained` say what is left
@@ -385,9 +392,9 @@ fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Str
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
-    /// A message was settled with the broker, and leaves its place in an order.
+    /// A message was settled with the broker, and leaves its place in its group, if it has one.
     Done(Option<Place>),
-    /// The next message; `Some(None)` for an error of the stream.
+    /// The next message; `Some(None)` after an error of the stream, and `None` at its end.
     Given(Option<Option<M>>),
     Over,
 }

@@ -12,7 +12,8 @@ pub const ERROR: &str = "idem-error";
 /// The header with the operation of the message's last idempotent call.
 pub const OPERATION: &str = "idem-operation";
 
-/// The header with the digest of that call's key, as events and the command `idem` show it.
+/// The header with the digest of the key of the message's last idempotent call, as events and the command
+/// `idem` show it.
 pub const KEY: &str = "idem-key";
 
 /// The header with the number of tries.
@@ -47,14 +48,14 @@ pub struct DeadLetter {
     pub error: Option<String>,
     /// The operation of the last idempotent call.
     pub operation: Option<String>,
-    /// The digest of that call's key.
+    /// The digest of the key of the last idempotent call.
     pub key: Option<String>,
     /// How often the message was tried.
     pub tries: u32,
 }
 
 impl DeadLetter {
-    /// A letter with only the reason.
+    /// A letter with only the reason and the number of tries.
     #[must_use]
     pub const fn new(reason: Reason, tries: u32) -> Self {
         Self { reason, error: None, operation: None, key: None, tries }
@@ -83,8 +84,8 @@ impl DeadLetter {
     }
 
     /// Names and values of the headers of this message's letter, the most important first. `consumer` is the
-    /// broker's name for the consumer that sets the message aside, `origin` the place that the message was
-    /// sent to.
+    /// broker's name for the consumer that sets the message aside, and `origin` is the place that the message
+    /// was sent to.
     #[must_use]
     pub fn headers(
         &self,

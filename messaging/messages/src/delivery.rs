@@ -10,9 +10,10 @@ use super::DeadLetter;
 ///
 /// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message
 /// once, by one of the first four methods. If such a method fails, the consumer counts the error and reports
-/// it as an event with its text, so keep passwords out of it. The broker then delivers the message again, and
-/// the new delivery gets the recorded result. A failed [`retry`](Self::retry) or [`reject`](Self::reject) is
-/// repeated, with growing pauses, as long as the message [is held](Self::is_held).
+/// it as an event with the error's text, so keep passwords out of that text. The broker then delivers the
+/// message again, and the new delivery gets the recorded result. A failed [`retry`](Self::retry) or
+/// [`reject`](Self::reject) is repeated, with growing pauses, as long as the message [is
+/// held](Self::is_held).
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -33,7 +34,7 @@ use super::DeadLetter;
 ///     }
 ///
 ///     async fn retry(&self, after: Duration) -> Result<(), Infallible> {
-///         // Its `nack` with a delay, or a copy to a queue of delayed messages and an `ack`.
+///         // The client's `nack` with a delay, or a copy to a queue of delayed messages and an `ack`.
 ///         Ok(())
 ///     }
 ///
@@ -43,7 +44,7 @@ use super::DeadLetter;
 ///     }
 ///
 ///     async fn give_back(&self) -> Result<(), Infallible> {
-///         // Its `nack`, without a delay.
+///         // The client's `nack`, without a delay.
 ///         Ok(())
 ///     }
 /// }
@@ -55,7 +56,7 @@ pub trait Delivery {
     /// The name of the broker in OpenTelemetry's `messaging.system`, for the span of the handler.
     const SYSTEM: Option<&'static str> = None;
 
-    /// The message is done: the broker must not deliver it again.
+    /// The message is done, so the broker must not deliver it again.
     fn acknowledge(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The broker must deliver the message again, not sooner than `after` from now. Not called for a message
@@ -64,7 +65,8 @@ pub trait Delivery {
     fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The message must be set aside. Acknowledge it only after the dead letter is stored. If only the
-    /// acknowledgement fails, the repetition should not store the letter again.
+    /// acknowledgement fails, the consumer calls `reject` again, and this call should not store the letter
+    /// again.
     fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The consumer shuts down before the message is done, so the broker must deliver it again at once, to

@@ -8,11 +8,10 @@ use std::time::Duration;
 pub enum Disposition {
     /// The message is done: its effect has happened, in this delivery or an earlier one.
     Acknowledge,
-    /// The broker must deliver the message again, not sooner than this.
+    /// The broker must deliver the message again, not sooner than `after` from now.
     #[non_exhaustive]
     Retry {
-        /// The time from now: what is left of another worker's lease, or a pause that grows with each
-        /// attempt.
+        /// The remaining time of another worker's lease, or a pause that grows with each attempt.
         after: Duration,
     },
     /// Another delivery would give the same result, so the message is set aside for a person, in a
@@ -51,27 +50,29 @@ impl Disposition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The body of its call failed for good, as the operation's `terminal` or the error itself says.
+    /// The body of the message's call failed for good, as the operation's `terminal` or the error itself
+    /// says.
     Terminal,
-    /// Its key was used with other arguments.
+    /// The message's key was used with other arguments.
     Mismatch,
-    /// A worker died in the middle of its call, and the operation has `on_crash = "in_doubt"`.
+    /// A worker died in the middle of the message's call, and the operation has `on_crash = "in_doubt"`.
     InDoubt,
-    /// Its attempts ran out: the operation's `max_attempts`, or, for a handler that fails without an
-    /// idempotent call, the consumer's [`max_tries`](super::Consumer::max_tries).
+    /// The message's attempts ran out: the operation's `max_attempts`, or, for a handler that fails without
+    /// an idempotent call, the consumer's [`max_tries`](super::Consumer::max_tries).
     Exhausted,
-    /// Its handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries) allows.
+    /// The message's handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries)
+    /// allows.
     Panicked,
-    /// The store's record for its key cannot be read.
+    /// The store's record for the message's key cannot be read.
     CorruptRecord,
-    /// Its recorded result does not decode.
+    /// The recorded result of the message's call does not decode.
     Undecodable,
-    /// A step of its body was refused, or a recorded step has no value to return.
+    /// A step of the call's body was refused, or a recorded step has no value to return.
     Step,
-    /// It has no key, or a key that cannot be used.
+    /// The message has no key, or a key that cannot be used.
     InvalidKey,
-    /// Its call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as often as
-    /// the consumer's [`max_tries`](super::Consumer::max_tries) allows.
+    /// The message's call was refused with [`Error::Configuration`](idem_runtime::Error::Configuration), as
+    /// often as the consumer's [`max_tries`](super::Consumer::max_tries) allows.
     Misconfigured,
 }
 

@@ -1,4 +1,4 @@
-//! The text of a handler's error, as a dead letter may carry it: one line of bounded length.
+//! The text of a handler's error, as a dead letter contains it: one line of limited length.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ const LONGEST: usize = 1_024;
 /// The end of a text that was cut.
 const CUT: &str = "...";
 
-/// The text of an error, or `None` if it has none.
+/// The text of an error, or `None` if the text is empty.
 pub(super) fn of(error: &impl Display) -> Option<String> {
     let text = error.to_string().replace(char::is_control, " ");
     let mut text = text.trim().to_owned();

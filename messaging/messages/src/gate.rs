@@ -28,7 +28,7 @@ impl Gate {
     }
 
     /// Holds a message until the returned value is dropped. Without a held message, nobody would try the
-    /// store again, so the drop of the last one opens the gate.
+    /// store again, so the drop of the last such value opens the gate.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.fetch_add(1, Ordering::Relaxed);
         Held(self)
@@ -38,7 +38,7 @@ impl Gate {
         *self.open.borrow()
     }
 
-    /// Closes the gate, because a call found the store failing. Returns whether this was the first such call.
+    /// Closes the gate, because a call found the store failing. Returns whether the gate was open.
     pub(crate) fn close(&self) -> bool {
         self.open.send_replace(false)
     }

@@ -27,7 +27,8 @@ struct Holders {
     ended: u64,
 }
 
-/// A key that a handler holds, and how many other holders of the key had ended when this handler came.
+/// A key that a handler holds, and how many other holders of the key had ended when this handler added the
+/// key.
 pub(crate) struct Held {
     key: RecordKey,
     ended: u64,
@@ -42,8 +43,8 @@ impl HeldKeys {
     }
 
     /// Removes these keys of a handler that has ended, and wakes everyone who waits for a key. Returns
-    /// whether another handler with one of these keys ended in the meantime. Then the store's answer about
-    /// the key may be out of date.
+    /// whether another handler with one of these keys ended in the meantime. If so, the store's answer about
+    /// that key may be out of date.
     pub(crate) fn free(&self, held: &[Held]) -> bool {
         if held.is_empty() {
             return false;

@@ -9,7 +9,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 /// The groups that have a message in work.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// For each group, a receiver that ends with the last place of the group.
+    /// For each group, a receiver that is closed when the last place of the group ends.
     last: HashMap<String, oneshot::Receiver<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! Decides how a consumer settles a message after the idempotent call for it.
+//! Decides how a consumer settles a message after the idempotent call for the message.
 //!
 //! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. This
 //! crate knows no broker: a [`Broker`] knows how to read messages, and a [`Delivery`] knows how to settle
@@ -65,26 +65,26 @@ pub struct Settled<T> {
 /// The pause after the first failure, and the longest pause.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// The retry if nobody knows when it may succeed.
+/// A retry after the shortest pause, for failures that may end at any time.
 const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 
-/// Makes a call for a message, and returns how the message must be settled:
+/// Awaits `call`, and returns how its message must be settled. The idempotent call inside `call` decides:
 ///
 /// | the call | the message |
 /// |---|---|
 /// | ran and succeeded, or was replayed | acknowledge |
-/// | has run, and its result is not stored | acknowledge |
+/// | has run, but its result is not stored | acknowledge |
 /// | has a value that `record_if` refused | retry, from 1 s after the first attempt to 5 min |
 /// | is in flight elsewhere, or not due | retry when it can be claimed |
 /// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
-/// | failed for good (`terminal`), now or when it was recorded | reject |
+/// | failed for good (`terminal`), now or in an earlier delivery | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
-/// | failed as a step was refused: repeated, another input, undecodable, not stored | reject |
+/// | failed because a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost | retry after 1 s |
 /// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
 ///
-/// If the call makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
-/// otherwise. If it makes several idempotent calls, the last one that ended without a value decides.
+/// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
+/// otherwise. If `call` makes several idempotent calls, the last one that ended without a value decides.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -174,18 +174,18 @@ impl Cause {
     }
 }
 
-/// Whether the store itself failed, whatever the request. A record that cannot be read, and a key or a result
-/// that is too large, concern one message only.
+/// Whether the store itself failed, so that requests about other keys fail, too. A record that cannot be
+/// read, and a key or a result that is too large, concern one message only.
 const fn is_of_the_store(kind: StoreErrorKind) -> bool {
     !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
 }
 
-/// The tries of a message that started no attempt.
+/// How often a message was tried, and how often it may be tried.
 #[derive(Clone, Copy)]
 pub(crate) struct Tries {
-    /// The number of these tries, including this one.
+    /// The number of tries, including this one.
     pub(crate) number: u32,
-    /// The limit of these tries.
+    /// The limit of tries.
     pub(crate) limit: u32,
 }
 
@@ -201,7 +201,7 @@ impl Tries {
 }
 
 /// As [`settle`], but `choose` decides if a body failed or no idempotent call was made. The observer belongs
-/// to the caller, and stays when the call is dropped.
+/// to the caller, and stays alive when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -251,8 +251,8 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             }
             // A message whose body never ends in time is a poison message, too.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            // The message may be the cause: an amount that no fingerprint can have, or a duration from the
-            // message that is zero.
+            // The message may be the cause: for example, an amount in it cannot be part of a fingerprint, or
+            // a duration in it is zero.
             Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
             Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {

@@ -54,8 +54,8 @@ impl Observation {
         HANDLER.try_with(Clone::clone).ok()
     }
 
-    /// The output of `call`; also how the last idempotent call inside it got its result, and how the last one
-    /// without a value ended.
+    /// The output of `call`. Also how the last idempotent call inside it got its result, and how the last
+    /// idempotent call without a value ended.
     pub(crate) async fn of_call<F: Future>(
         self: &Arc<Self>,
         call: F,

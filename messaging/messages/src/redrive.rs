@@ -30,7 +30,7 @@ pub struct StoredLetter {
     pub error: Option<String>,
     /// The operation of the message's last idempotent call.
     pub operation: Option<String>,
-    /// The digest of that call's key.
+    /// The digest of the key of the message's last idempotent call.
     pub key: Option<String>,
     /// How often the message was tried.
     pub tries: Option<u32>,
@@ -83,7 +83,7 @@ pub fn is_header_of_letter(name: &str) -> bool {
 pub struct Redrive {
     filter: Arc<dyn Fn(&StoredLetter) -> bool + Send + Sync>,
     store: Option<DynStore>,
-    /// The failed records of the operations that were read, by the digests of their keys.
+    /// For each operation that was read: its failed records, by the digests of their keys.
     failures: HashMap<String, HashMap<String, Listed>>,
     done: RedriveSummary,
 }
@@ -94,7 +94,7 @@ impl Redrive {
         Self::matching(|_| true)
     }
 
-    /// The dead letters for which this returns true.
+    /// The dead letters for which `filter` returns true.
     pub fn matching(filter: impl Fn(&StoredLetter) -> bool + Send + Sync + 'static) -> Self {
         Self {
             filter: Arc::new(filter),
@@ -107,8 +107,8 @@ impl Redrive {
     /// If a message's call [failed for good](Reason::Terminal) or [used up its attempts](Reason::Exhausted),
     /// its record in this store is forgotten before the message goes back, so that the body runs again.
     /// Without this, the message would get the recorded error and be rejected again at once. A record is
-    /// forgotten only if it has not changed since it was found, so the record of a call that has succeeded
-    /// since stays.
+    /// forgotten only if it has not changed since it was found. So if a call has succeeded since then, its
+    /// record stays.
     ///
     /// The record is found by its digest, in a walk over the failed records of the operation. If the store
     /// itself has digests of keys (`StoreExt::digest_keys`), no record is found; use the command
@@ -131,7 +131,7 @@ impl fmt::Debug for Redrive {
 pub struct RedriveSummary {
     /// How many messages were sent back.
     pub sent: u64,
-    /// How many records were forgotten for them.
+    /// How many records were forgotten before their messages were sent back.
     pub forgotten: u64,
     /// How many letters the filter left out.
     pub kept: u64,
@@ -154,9 +154,9 @@ pub async fn list<B: Broker>(broker: &B) -> Result<Vec<StoredLetter>> {
 }
 
 impl Redrive {
-    /// Sends the message of a letter to its origin by `send`, unless the filter leaves it out. Returns
-    /// whether the broker has stored the message, so that the letter can be removed. A broker's crate calls
-    /// this for each letter.
+    /// Sends the message of a letter to its origin by `send`, unless the filter leaves the letter out.
+    /// Returns whether the broker has stored the message, so that the letter can be removed. A broker's crate
+    /// calls this for each letter.
     ///
     /// # Errors
     ///
@@ -199,8 +199,8 @@ impl Redrive {
         self.done
     }
 
-    /// Forgets the record that a letter came from. Returns whether there was a record that had not changed
-    /// since it was found.
+    /// Forgets the record that a letter came from. Returns whether a record was forgotten. A record that has
+    /// changed since it was found stays.
     async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
         let StoredLetter { reason, operation, key, origin, .. } = about;
         let failed = [Reason::Terminal, Reason::Exhausted].map(|reason| Some(reason.as_str()));

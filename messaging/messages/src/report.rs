@@ -194,8 +194,8 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// Starts the counters that alerts use at 0, with the first message of a queue, so that the first event of a
-/// kind is an increase.
+/// Starts the counters that alerts use at 0 when the first message of a queue arrives. So an alert sees the
+/// first event of a kind as an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

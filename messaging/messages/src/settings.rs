@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// For each handler that may run: how many messages may wait for others while the consumer still takes more.
+/// How many messages, including waiting messages, the consumer may hold for each handler that may run.
 const WAITING: usize = 100;
 
 /// The options of a [`Consumer`](super::Consumer).
@@ -37,12 +37,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages are in work or held, not counting messages that wait for others.
+    /// How many messages may be in work or held, not counting messages that wait for others.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// How many more messages are taken when `held` messages are held, of which `idle` wait for others.
+    /// How many more messages may be taken when `held` messages are held and `idle` of them wait for others.
     pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
             Some(_) => self.capacity().saturating_sub(held),

@@ -26,7 +26,7 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         Some(rounds)
     }
 
-    /// Keeps the message from being delivered again while `work` goes on.
+    /// Extends the message while `work` runs, so that the broker does not deliver it again.
     pub(super) async fn extended<F: Future + Unpin>(
         &self,
         message: &M,
@@ -115,7 +115,8 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         true
     }
 
-    /// The broker's answer, if it comes in time. A client may also panic before it returns its future.
+    /// The broker's answer to a request, or an error text if the answer is late or the client panics. `ask`
+    /// runs inside the guarded future, because the client may also panic before it returns its own future.
     async fn answered<X: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), X>>,

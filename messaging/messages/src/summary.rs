@@ -16,7 +16,7 @@ pub struct Summary {
     pub acknowledged: u64,
     /// How many of the acknowledged messages got a recorded result from their last idempotent call.
     pub replayed: u64,
-    /// How often a message had to be tried again: by the broker, or in its place in an order.
+    /// How often a message had to be tried again: delivered again by the broker, or retried in this consumer.
     pub retried: u64,
     /// How often a message was held because the store could not be used. This does not increase the broker's
     /// count of deliveries.

@@ -26,7 +26,7 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 ///
 /// # Panics
 ///
-/// The future panics if the handler does, and outside a tokio runtime.
+/// The future panics if the handler panics, or if the future runs outside a tokio runtime.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -27,7 +27,8 @@ use super::report::{self, About, guarded};
 use super::{Cause, Consumer, Decision, Delivery, Disposition, Reason, Tries, settle_by};
 use idem_runtime::{ErrorKind, Outcome};
 
-/// The error text of a dead letter after a panic, whose own text may contain anything.
+/// The error text of a dead letter after a panic. The panic's own text is left out, because it may contain
+/// anything.
 const PANICKED: &str = "the handler panicked";
 
 /// How long to wait for the background work of a dropped call.
@@ -90,8 +91,8 @@ where
     F: Future<Output = Result<T, E>>,
     E: Display,
 {
-    /// Does all work for one message, and returns its place, if it is in an order. `order` is an error if
-    /// [`Delivery::group`] panicked.
+    /// Does all work for one message, and returns the message's place in its group, if it has one. `order` is
+    /// an error if [`Delivery::group`] panicked.
     pub(super) async fn one(&self, message: M, order: Result<Option<Place>, ()>) -> Option<Place> {
         let mut about = About::message(&message);
         #[cfg(feature = "metrics")]
@@ -106,7 +107,8 @@ where
                 (self.extended(&message, &mut rounds, deciding).await, place)
             }
             Err(()) => {
-                // Without its place in an order, the message cannot be retried in this worker.
+                // The message has no place in its group, so this worker cannot retry it. If the broker cannot
+                // deliver the message again either, the message is rejected.
                 let here = guarded(|| Some(message.retries_in_place())) == Some(true);
                 let limit = if here { tries.number } else { limit };
                 (Some(self.panicked(&about, Tries { limit, ..tries })), None)
@@ -226,8 +228,9 @@ where
 }
 
 impl<M, H, E> Works<'_, M, H, E> {
-    /// What to do after a handler that ended with this decision. `another_ended`: another handler with one of
-    /// its keys ended in the meantime, so a key that this handler found in flight may be free now.
+    /// What to do after a handler that ended with this decision. `another_ended` says that another handler
+    /// with one of its keys ended in the meantime, so a key that this handler found in flight may be free
+    /// now.
     fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
         let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
@@ -264,7 +267,7 @@ impl<M, H, E> Works<'_, M, H, E> {
     }
 
     async fn reached(&self, stage: Stage) {
-        // An error would mean that the consumer is gone, and this work with it.
+        // An error would mean that the consumer is gone, and then this work would be gone, too.
         let _ = self.stage.clone().wait_for(|now| *now >= stage).await;
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-//! // Use a store that survives the process: the results in this one are lost at its end.
+//! // Use a store that survives the process. A `MemoryStore` loses its results when the process ends.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let jetstream = jetstream::new(async_nats::connect("127.0.0.1:4222").await?);
@@ -27,9 +27,9 @@
 //! |---|---|
 //! | acknowledge | `+ACK`, and the source waits for its confirmation |
 //! | retry after a time | `-NAK` with that delay, which the server keeps |
-//! | reject | a copy to the dead letters (headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then `+ACK` |
+//! | reject | a copy to the dead letters (headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then `+ACK` |
 //! | give back, at the shutdown | `-NAK` |
-//! | still held | `+WPI`, every third of `ack_wait` |
+//! | still held | `+WPI`, after each third of `ack_wait` |
 //! | no stream stores a dead letter | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! The source requests as many messages as the consumer has room for, and holds no others.
@@ -42,14 +42,14 @@
 //!   `max_attempts`.
 //! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
 //!   time.
-//! - **`max_ack_pending`** (1,000 unless set) holds for all workers of the consumer together: make it at
-//!   least the sum of the messages that they hold. With 1, the messages are handled in order. JetStream may
-//!   deliver the messages of one group ([`Source::group_by`]) to different workers, so with several workers
-//!   the order of groups needs this value.
+//! - **`max_ack_pending`** (1,000 unless set) limits all workers of the consumer together. Set it to at least
+//!   the number of messages that all of them hold. With 1, the messages are handled in order. JetStream may
+//!   deliver the messages of one group ([`Source::group_by`]) to different workers, so if several workers
+//!   must keep the order of groups, set it to 1.
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
 //!   a message may be delivered again at any time.
-//! - A message that is *sent* twice with one `Nats-Msg-Id` within the stream's duplicate window is dropped by
-//!   the server. A message that is *delivered* twice is not dropped.
+//! - **`Nats-Msg-Id`**: if two messages are *sent* with one id within the stream's duplicate window, the
+//!   server drops the second message. It does not drop a second *delivery* of a message.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

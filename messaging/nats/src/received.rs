@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) dead_letters: String,
     /// The name of JetStream's consumer.
     pub(crate) consumer: String,
-    /// How often the server delivers a message at most; `None` for no limit.
+    /// The limit of deliveries of a message; `None` for no limit.
     pub(crate) max_deliver: Option<i64>,
 }
 
@@ -59,7 +59,7 @@ impl Received {
         self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }
 
-    /// The headers of the dead letter: the message's own headers, and ours.
+    /// The headers of the dead letter: the message's own headers, and the headers that this crate adds.
     fn headers(&self, letter: &DeadLetter) -> HeaderMap {
         let mut headers = self.own_headers();
         let consumer = &self.shared.consumer;
@@ -106,7 +106,8 @@ impl Delivery for Received {
     const SYSTEM: Option<&'static str> = Some("nats");
 
     async fn acknowledge(&self) -> Result<(), Error> {
-        // Without a reply this is an error. The client accepts any reply, even "no responders".
+        // This fails only if no reply arrives. The client takes any reply for a confirmation, even "no
+        // responders".
         self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
     }
 

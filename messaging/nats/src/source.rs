@@ -13,7 +13,7 @@ use crate::taking::Taking;
 
 /// The messages of a JetStream pull consumer.
 ///
-/// The source does not create the stream, the consumer and the stream of the dead letters: do that with
+/// The source does not create the stream, the consumer or the stream of the dead letters. Create them with
 /// async-nats or an operator's tool. See the [crate](crate) for how messages are settled, and for JetStream's
 /// limits.
 #[must_use = "a source does nothing until it is `run`"]

@@ -14,8 +14,8 @@ use idem_messages::{Delivery as _, Reader, Room};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open; less if the consumer's `max_expires` is shorter. A restarted server has
-/// forgotten the request, and the client gives up the request five seconds after this time.
+/// How long one request stays open; less if the consumer's `max_expires` is shorter. If the server restarts,
+/// it forgets the request, and the client gives up the request five seconds after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Reads messages from a consumer.

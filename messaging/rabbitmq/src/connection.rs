@@ -25,6 +25,6 @@ impl Route {
 }
 
 pub(crate) async fn close_connection(connection: &Connection) {
-    // An error means that the connection is lost, which closes it, too.
+    // An error means that the connection is lost, so it is closed already.
     let _ = connection.close(200, "done".into()).await;
 }

@@ -12,11 +12,11 @@ pub const EXCHANGE: &str = "idem-exchange";
 /// The header of a copy with the routing key that the message was sent with.
 pub const ROUTING_KEY: &str = "idem-routing-key";
 
-/// The header in which a quorum queue counts the earlier deliveries that came back.
+/// The header in which a quorum queue counts how often a message came back.
 const RETURNED: &str = "x-delivery-count";
 
-/// The start of the headers with which RabbitMQ records the path of a message. A copy is sent without these
-/// headers, because RabbitMQ writes new ones.
+/// How the names of the headers start in which RabbitMQ records the path of a message. A copy is sent without
+/// these headers, because RabbitMQ writes new ones.
 const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
 
 /// The delivery mode of a message that RabbitMQ writes to disk.

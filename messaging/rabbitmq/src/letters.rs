@@ -33,7 +33,8 @@ impl Link {
     }
 
     async fn send_back(&self, letter: &BasicGetMessage, origin: String) -> Result<(), Error> {
-        // The message as it was before it was set aside, with its first exchange and routing key.
+        // The message without the headers of its dead letter. The headers with its first exchange and routing
+        // key stay.
         let properties = copied(&letter.delivery.properties, |name| !is_header_of_letter(name), &[]);
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }

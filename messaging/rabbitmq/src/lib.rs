@@ -7,7 +7,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // Use a store that survives the process: the results in this one are lost at its end.
+//! // Use a store that survives the process. A `MemoryStore` loses its results when the process ends.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let summary = Source::new("amqp://guest:guest@127.0.0.1:5672/%2f", "orders", "orders-dead")
@@ -24,26 +24,26 @@
 //! |---|---|
 //! | acknowledge | `basic.ack` |
 //! | retry after a time | a confirmed copy in a delay queue (headers kept), then `basic.ack` |
-//! | reject | a confirmed copy in the dead letters (headers kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then `basic.ack` |
+//! | reject | a confirmed copy in the dead letters (headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then `basic.ack` |
 //! | give back, at the shutdown | `basic.nack` with `requeue` |
 //! | RabbitMQ refuses a copy, has no queue for it, or blocks publishers by an alarm | nothing: the message stays unacknowledged, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! A copy has the headers [`DELIVERED`](idem_messages::DELIVERED), [`EXCHANGE`] and [`ROUTING_KEY`]. A
 //! message that comes back from a delay queue shows the exchange and the routing key that it was first sent
-//! with. If a worker dies between the copy and the `basic.ack`, the message exists twice: the second one
-//! becomes a replay, or a second dead letter.
+//! with. If a worker dies between the copy and the `basic.ack`, the message exists twice. The second message
+//! is then replayed, or becomes a second dead letter.
 //!
 //! # Delay queues
 //!
 //! RabbitMQ cannot delay a message, and expires only the first message of a queue. So there is one queue for
-//! each pause, such as `orders-after-1000ms`. The source declares it when it is first needed, as a quorum
-//! queue that dead-letters at least once: a message leaves the delay queue only after the message's own queue
-//! has confirmed it. If that queue is full or has no majority for a while, RabbitMQ repeats the transfer
-//! after `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set). A pause is rounded up to the
-//! next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6 h and 24 h, so that
-//! no message waits behind one with a longer pause. The user of the connection needs the permission to
-//! configure these names: at the start, the source declares the queue of the shortest pause, and checks the
-//! other queues that exist. Delay queues need RabbitMQ 3.10 or later.
+//! each pause, such as `orders-after-1000ms`. The source declares each queue when a retry first needs it, as
+//! a quorum queue that dead-letters at least once: a message leaves the delay queue only after the message's
+//! own queue has confirmed it. If the message's queue is full or has no majority for a while, RabbitMQ
+//! repeats the transfer after `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set). A pause
+//! is rounded up to the next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6
+//! h and 24 h, so that no message waits behind a message with a longer pause. The user of the connection
+//! needs the permission to configure these names: at the start, the source declares the queue of the shortest
+//! pause, and checks the other queues that exist. Delay queues need RabbitMQ 3.10 or later.
 //!
 //! # Limits of RabbitMQ
 //!
@@ -55,8 +55,9 @@
 //!   RabbitMQ drops the message, or sends it to the queue's own dead-letter exchange.
 //! - **Redrive**: a message goes back to the queue of its worker. Its headers contain the exchange and the
 //!   routing key that it was first sent with.
-//! - **A power cut** shortly after a delay queue was declared, at the first retry with its pause: RabbitMQ 3
-//!   writes the names of queues to its disk with a delay, so it may lose the queue with its messages.
+//! - **Power cut**: RabbitMQ 3 writes the names of queues to its disk with a delay. If a power cut comes
+//!   shortly after a delay queue was declared (at the first retry with its pause), RabbitMQ may lose the
+//!   queue with its messages.
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order. With several workers, this needs a queue with
 //!   `x-single-active-consumer`.

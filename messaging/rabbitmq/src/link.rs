@@ -73,7 +73,7 @@ impl Link {
             close(channel).await;
         }
         // The first declaration shows whether this user may declare queues. The other queues are declared
-        // only if they exist, because they may exist with other arguments.
+        // only if they exist, to find out whether they have other arguments.
         let [first, others @ ..] = DELAYS;
         self.declare(first).await?;
         for delay in others {

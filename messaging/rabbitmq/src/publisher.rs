@@ -1,8 +1,9 @@
 //! Copies of messages, and RabbitMQ's confirmations.
 //!
-//! Owns the rule that only one publish at a time is in flight on a channel, because lapin assigns a message
-//! that RabbitMQ returns to whichever confirmation it handles next. The publisher has its own connection,
-//! because an alarm blocks everything that a publishing connection sends, including acknowledgements.
+//! Owns the rule that only one publish at a time is in flight on a channel. If there were several and
+//! RabbitMQ returned one message, lapin could assign it to the confirmation of another message. The publisher
+//! has its own connection, because an alarm blocks everything that a publishing connection sends, including
+//! acknowledgements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +24,8 @@ const DOING: &str = "publish a copy";
 pub(crate) struct Publisher {
     connect: Connect,
     connection: AsyncMutex<Option<Connection>>,
-    /// The channels without a publish in flight. RabbitMQ closes a channel when a publish names an exchange
-    /// that does not exist.
+    /// The channels without a publish in flight. Some may be closed, because RabbitMQ closes a channel when a
+    /// publish names an exchange that does not exist.
     idle: Mutex<Vec<Channel>>,
     permits: Semaphore,
 }
@@ -50,8 +51,8 @@ impl Publisher {
         let channel = self.channel().await?;
         let sent = channel.basic_publish(exchange, key, options, body, properties).await;
         let confirmation = sent.map_err(Error::at(DOING))?.await.map_err(Error::at(DOING))?;
-        // The channel becomes idle only now, because the confirmation of a dropped publish must not be taken
-        // for the confirmation of another.
+        // The channel becomes idle only now. If this future is dropped earlier, nobody uses the channel
+        // again, so no other publish gets this confirmation.
         self.idle().push(channel);
         match confirmation {
             Confirmation::Ack(None) => Ok(()),

@@ -13,8 +13,8 @@ use crate::Error;
 use crate::copy::{EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
 use crate::link::{Link, Settings};
 
-/// A message as RabbitMQ delivered it. It dereferences to lapin's message, whose exchange and routing key are
-/// the ones of the first sending, even after a retry.
+/// A message as RabbitMQ delivered it. It dereferences to lapin's message. The exchange and the routing key
+/// in it are those that the message was first sent with, even after a retry.
 pub struct Received {
     pub(crate) message: lapin::message::Delivery,
     link: Arc<Link>,

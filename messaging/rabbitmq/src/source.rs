@@ -15,9 +15,9 @@ use crate::taking::Taking;
 /// The messages of a RabbitMQ queue. The source has its own connection, and from the first copy on a second
 /// connection. It connects again if a connection is lost.
 ///
-/// The source does not declare the queue and the queue or exchange of the dead letters: do that with lapin or
-/// an operator's tool. See the [crate](crate) for how messages are settled, the delay queues that the source
-/// declares, and RabbitMQ's limits.
+/// The source declares neither the queue nor the queue or exchange of the dead letters. Declare them with
+/// lapin or an operator's tool. See the [crate](crate) for how messages are settled, the delay queues that
+/// the source declares, and RabbitMQ's limits.
 #[must_use = "a source does nothing until it is `run`"]
 pub struct Source {
     connect: Connect,

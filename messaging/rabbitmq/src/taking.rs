@@ -1,4 +1,4 @@
-//! The messages of a queue. A lost connection is opened again.
+//! The messages of a queue. If the connection is lost, the reader connects again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::received::Received;
 /// silent server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause before connecting again to a node that failed.
+/// The pause before connecting again to a node that reported an internal error.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of AMQP's `INTERNAL_ERROR`.

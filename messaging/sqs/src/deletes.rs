@@ -13,13 +13,13 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::Error;
 use crate::failed::failed;
 
-/// The most deletions that SQS takes in a request.
+/// The largest number of deletions that SQS accepts in one request.
 const MOST: usize = 10;
 
 /// How long a request that is not full waits for further deletions.
 const GATHERING: Duration = Duration::from_millis(5);
 
-/// How many requests are in flight at a time.
+/// How many requests may be in flight at a time.
 const REQUESTS: usize = 4;
 
 const DOING: &str = "delete the message";
@@ -44,7 +44,7 @@ async fn delete(client: &Client, queue: &str, batch: Vec<Delete>) {
             Ok(refusals) => refusals.iter().find(|(id, _)| *id == number).map(|(_, why)| why),
             Err(error) => Some(error),
         };
-        // The receiver is gone if its handler was dropped.
+        // The receiver is gone if the future that acknowledges the message was dropped.
         let _ = channel.send(refusal.map_or(Ok(()), |why| Err(Error::new(DOING, why.clone()))));
     }
 }

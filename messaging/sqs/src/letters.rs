@@ -11,7 +11,7 @@ use crate::failed::failed;
 use crate::received::copy;
 use crate::taking::{LONGEST_BATCH, number, receive};
 
-/// How long a request waits for letters, in seconds, so that SQS queries all of its servers.
+/// How long a request waits for letters, in seconds. With 0, SQS would query only some of its servers.
 const WAIT: i32 = 1;
 
 /// The receipts of the received letters, by their ids; `None` for a removed letter. SQS returns a letter
@@ -20,12 +20,12 @@ const WAIT: i32 = 1;
 struct Receipts(HashMap<String, Option<String>>);
 
 impl Receipts {
-    /// Adds the receipt of a letter. Returns whether the letter comes for the first time.
+    /// Adds the receipt of a letter. Returns whether the letter was received for the first time.
     fn add(&mut self, letter: &Message) -> bool {
         self.0.insert(id(letter), letter.receipt_handle.clone()).is_none()
     }
 
-    /// Takes the newest receipt of a letter, to remove the letter with.
+    /// Takes the newest receipt of a letter, with which the letter can be removed.
     fn take(&mut self, letter: &Message) -> Option<String> {
         self.0.insert(id(letter), None).flatten()
     }
@@ -85,7 +85,8 @@ async fn send(client: &Client, letter: &Message, origin: String) -> Result<(), E
     let queue = queue.map_err(failed("find the queue that a message was sent to"))?;
     let mut attributes = letter.message_attributes.clone().unwrap_or_default();
     attributes.retain(|name, _| !is_header_of_letter(name));
-    // The id is the same each time, because this redrive may die before it removes the letter.
+    // This redrive may die before it removes the letter, and then the next redrive sends the message again.
+    // With the same id, a FIFO queue drops the second message.
     let redrive = Some(format!("redrive-{}", id(letter)));
     let message = copy(client, queue.queue_url().unwrap_or_default(), letter, redrive);
     let sent = message.set_message_attributes(Some(attributes)).send().await;

@@ -7,7 +7,7 @@
 //! use idem_sqs::{Consumer, Source};
 //!
 //! # async fn first(client: aws_sdk_sqs::Client, orders: &str, dead_letters: &str) -> Result<(), idem_sqs::Error> {
-//! // Use a store that survives the process: the results in this one are lost at its end.
+//! // Use a store that survives the process. A `MemoryStore` loses its results when the process ends.
 //! let store = MemoryStore::new();
 //! let ship = Operation::new("orders.ship");
 //! let summary = Source::new(client, orders, dead_letters)
@@ -22,11 +22,11 @@
 //!
 //! | idem decides | SQS gets |
 //! |---|---|
-//! | acknowledge | `DeleteMessageBatch`, with up to nine others |
+//! | acknowledge | `DeleteMessageBatch`, with up to nine other messages |
 //! | retry after a time | `ChangeMessageVisibility` to that time, rounded up to whole seconds |
-//! | reject | a copy to the dead letters (attributes kept; those of [`DeadLetter`](idem_messages::DeadLetter) added), then the deletion |
+//! | reject | a copy to the dead letters (attributes kept, attributes of [`DeadLetter`](idem_messages::DeadLetter) added), then the deletion |
 //! | give back, at the shutdown | `ChangeMessageVisibility` to 0 |
-//! | still held | `ChangeMessageVisibility` to the queue's visibility timeout, each time a third of it has passed |
+//! | still held | `ChangeMessageVisibility` to the queue's visibility timeout, each time a third of that timeout has passed |
 //! | the dead letter cannot be sent | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! The source requests as many messages as the consumer has room for, at most ten, and holds no others. With
@@ -43,16 +43,16 @@
 //! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
 //!   after a pause. Above this count, SQS itself moves the message to the dead-letter queue of the policy,
 //!   without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
-//! - **10 attributes** per message: the dead letter of a message that has ten carries no reason, and the dead
-//!   letter of a message that has nine carries only the reason. The order is reason, error, tries, operation,
-//!   key, origin, deliveries, message, consumer.
-//! - **Redrive**: a dead letter that is left out is visible again when the redrive ends. In a FIFO queue,
-//!   such a letter hides the later letters of its group, so repeat the redrive.
+//! - **10 attributes** per message: a dead letter gets as many attributes of this crate as fit. If the
+//!   message has nine attributes, the dead letter gets only the reason; if it has ten, none. The order is
+//!   reason, error, tries, operation, key, origin, deliveries, message, consumer.
+//! - **Redrive**: a dead letter that the redrive leaves out becomes visible again when the redrive ends. In a
+//!   FIFO queue, such a letter hides the later letters of its group, so repeat the redrive.
 //! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins
 //!   anew. If SQS itself moves a message from a standard queue, the message keeps the time at which it was
 //!   first sent.
-//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: SQS delivers no more until
-//!   some are deleted.
+//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: if so many are in flight,
+//!   SQS delivers no more until some are deleted.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -24,8 +24,8 @@ const ATTRIBUTES: usize = 10;
 /// This long after a message's receipt, SQS delivers the message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// A margin, because SQS refuses a visibility that ends later than `LONGEST` by its own clock, which started
-/// earlier than ours.
+/// A margin. SQS refuses a visibility that ends later than `LONGEST` after the receipt, and SQS began to
+/// measure that time earlier than this process.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.
@@ -70,7 +70,7 @@ impl Received {
     }
 
     /// Sends a copy with these attributes in addition to the message's own, up to SQS's limit of attributes.
-    /// Returns whether SQS accepts such a message.
+    /// Returns `false` if SQS refuses a message with these attributes.
     async fn copy_to_dead_letters(&self, new: &[(&str, String)]) -> Result<bool, Error> {
         let doing = "send the dead letter";
         let Shared { client, dead_letters, .. } = &*self.shared;
@@ -104,7 +104,7 @@ impl Delivery for Received {
     async fn acknowledge(&self) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let receipt = self.message.receipt_handle.clone().unwrap_or_default();
-        // If the receiver is gone, `answered` fails, too.
+        // If the task that deletes messages has ended, `answered` fails, too.
         let _ = self.shared.deletes.send(Delete { receipt, answer });
         answered.await.map_err(Error::at("delete the message"))?
     }
@@ -114,8 +114,8 @@ impl Delivery for Received {
     }
 
     async fn reject(&self, letter: &DeadLetter) -> Result<(), Error> {
-        // A message near the queue's largest size has no room for the error text, or for any attribute of
-        // ours.
+        // A message near the queue's size limit may have no room for the error text, or for any of our
+        // attributes.
         if !self.set_aside.load(Ordering::Relaxed)
             && !self.copy_to_dead_letters(&self.attributes(letter)).await?
             && !self.copy_to_dead_letters(&self.attributes(&letter.without_error())).await?
@@ -160,7 +160,7 @@ impl Delivery for Received {
     }
 }
 
-/// A copy of a message, without its attributes. A FIFO queue drops a second copy with this id.
+/// A copy of a message, without its attributes. A FIFO queue drops a second copy with the same `id`.
 pub(crate) fn copy(
     client: &Client,
     queue: &str,
@@ -182,13 +182,15 @@ fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
 }
 
-/// For how many seconds SQS must hide a message that was received this long ago.
+/// For how many seconds SQS must hide a message that should stay hidden for `after`. The result does not go
+/// beyond `LONGEST` after the message's receipt.
 fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     let longest = LONGEST.saturating_sub(since_receipt).saturating_sub(MARGIN).as_secs();
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)
 }
 
-/// The text without the two characters that SQS refuses. The text has no control characters.
+/// The text without two characters that SQS refuses. SQS also refuses control characters, but the text has
+/// none.
 fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -14,7 +14,7 @@ use crate::letters;
 use crate::received::{Received, Shared};
 use crate::taking::{Taking, number};
 
-/// How long one request waits for messages, unless set. The shutdown waits for the request.
+/// How long one request waits for messages, unless set. Short, because the shutdown waits for the request.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The longest wait that SQS allows.
@@ -39,8 +39,8 @@ impl Source {
     ///
     /// The program needs `sqs:ReceiveMessage`, `DeleteMessage`, `ChangeMessageVisibility` and
     /// `GetQueueAttributes` on `queue`, and `SendMessage` on `dead_letters`. For [`redrive`](Self::redrive)
-    /// it also needs the first four permissions on `dead_letters`, and `SendMessage` and `GetQueueUrl` on the
-    /// queues that messages came from.
+    /// it also needs the first four of these permissions on `dead_letters`, and `SendMessage` and
+    /// `GetQueueUrl` on the queues that the messages came from.
     pub fn new(client: Client, queue: impl Into<String>, dead_letters: impl Into<String>) -> Self {
         let (queue, dead_letters) = (queue.into(), dead_letters.into());
         Self { client, queue, dead_letters, group_by: None, wait: WAIT }

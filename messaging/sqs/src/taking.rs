@@ -23,8 +23,8 @@ pub struct Taking {
     wait: i32,
     /// Messages that were received but not read yet.
     there: VecDeque<Received>,
-    /// The request in flight. It is kept after the stream is dropped, because SQS hides its messages from
-    /// other workers.
+    /// The request in flight. It stays here if the future of `next` is dropped, because SQS hides the
+    /// messages of the request from other workers.
     request: Option<BoxFuture<'static, Result<Vec<Message>, Error>>>,
 }
 

@@ -54,7 +54,8 @@ pub(crate) struct Forget {
     decider: Decider,
 }
 
-/// Records a result for a key without a record: after a store was lost, or before calls move to another one.
+/// Records a result for a key without a record: after a store was lost, or before calls move to another
+/// store.
 #[derive(Args)]
 pub(crate) struct Record {
     #[command(flatten)]
@@ -111,7 +112,7 @@ impl Choice {
             return Err(Error::usage(text));
         }
         let chosen = self.filter.chosen(access, states, scope).await?.into_iter();
-        // Whether a lease has expired is decided by the time when its record was read.
+        // A lease counts as expired if it had expired when its record was read.
         let chosen = chosen.map(|(listed, now)| (Shown::of(&listed.record, now), listed, now));
         let chosen = chosen.filter(|(shown, ..)| decision.check(*shown).is_ok());
         let (records, rows) = chosen

@@ -31,7 +31,7 @@ pub(crate) struct Console {
     read_only: bool,
 }
 
-/// The origin of a URL without a path.
+/// Parses a URL that must have no path, and returns its origin.
 fn origin(url: &str) -> Result<String, String> {
     let origin = url.trim_end_matches('/');
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));

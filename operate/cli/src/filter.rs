@@ -60,7 +60,7 @@ impl Filter {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
-    /// The states in the options, except the one for records that cannot be read.
+    /// The states in the options. Records that cannot be read have no state.
     pub(crate) fn states(&self) -> Vec<State> {
         self.state.iter().copied().flatten().collect()
     }
@@ -70,7 +70,7 @@ impl Filter {
         self.state.contains(&None)
     }
 
-    /// Whether the options include records in any state, even those that cannot be read.
+    /// Whether the options include records in any state, even records that cannot be read.
     pub(crate) const fn is_of_any_state(&self) -> bool {
         self.state.is_empty()
     }

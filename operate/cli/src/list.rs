@@ -77,7 +77,8 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
     let head = record_head(list.keys);
     let (mut rows, mut listed, mut seen, mut more) = (Vec::new(), 0, HashSet::new(), false);
     let with_unreadable = list.filter.is_of_any_state() || list.filter.names_unreadable();
-    // A store that selects by state may leave out records that it cannot read.
+    // If a store selects by state, it may leave out records that it cannot read. So the walk selects no
+    // states if such records are wanted.
     let states = if with_unreadable { Vec::new() } else { list.filter.states() };
     let mut walk = list.filter.walk(access, states, scope).await?;
     'pages: while let Some(page) = walk.page().await? {

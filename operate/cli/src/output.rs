@@ -25,7 +25,7 @@ impl Output {
         self.json
     }
 
-    /// Says that the command changes the store: from now on, a report that does not arrive is an error.
+    /// Notes that the command changes the store. From now on, a report that does not arrive is an error.
     pub(crate) const fn must_arrive(&mut self) {
         self.must_arrive = true;
     }
@@ -62,7 +62,7 @@ impl Output {
         self.line(text)
     }
 
-    /// Prints objects, one per line as JSON or as a table of these fields.
+    /// Prints objects: as JSON with one object per line, or as a table of these fields.
     pub(crate) fn objects<const N: usize>(&mut self, fields: [&str; N], objects: &[Value]) -> Answer<()> {
         if self.json {
             return objects.iter().try_for_each(|object| self.line(object.to_string()));

@@ -77,7 +77,7 @@ impl Place {
         if let Some(secret) = secret {
             access = access.with_key_secret(&secret);
         }
-        // If the service uses other keys, refuses before anything else is done.
+        // If the service uses other keys, this fails before anything else is done.
         access.layers().await?;
         Ok(access)
     }

@@ -48,7 +48,7 @@ pub(crate) fn host(request: &Request) -> &str {
 }
 
 /// Whether no other site made the browser send this. `Sec-Fetch-Site` shows it, and for a form also `Origin`.
-/// A link on another site may lead here.
+/// A person may follow a link from another site to the console.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);

@@ -2,8 +2,8 @@
 //! the login.
 //!
 //! Owns the rules of `idem console`. Every page requires a session, even on a loopback address, because other
-//! users and programs of the machine can connect to it too. On a loopback address, a request through a proxy
-//! is refused, because every sender would seem to be local.
+//! users and programs of the machine can connect to that address, too. On a loopback address, a request
+//! through a proxy is refused, because every sender would seem to be local.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,7 @@ const COOKIE: &str = "idem_console";
 const IDLE: Duration = Duration::from_secs(2 * 3_600);
 /// A session ends after this time even if it is used.
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
-/// The limit of sessions. A new session evicts the one that was unused for the longest time.
+/// The limit of sessions. A new session evicts the session that was unused for the longest time.
 const SESSIONS: usize = 64;
 /// How long the check of a wrong token takes, to slow down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -154,7 +154,7 @@ impl Login {
         (request.uri().path() == "/metrics" && self.is_token(bearer)).then(|| Operator::new("metrics"))
     }
 
-    /// Why the request is refused, before it is known who sent it.
+    /// The reason to refuse the request before its sender is known, if there is one.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
         if self.is_local && !is_this_machine(host(request)) {

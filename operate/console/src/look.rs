@@ -17,7 +17,8 @@ pub(crate) const ROWS: usize = 200;
 pub(crate) enum Query {
     /// The first page and `/metrics`.
     Overview,
-    /// The records of an operation (or all), in a state (or any), whose keys begin with this text.
+    /// The records of an operation or of all operations, in a state or in any state, whose keys begin with
+    /// this text.
     Some(Option<Scope>, Option<State>, Prefix),
     /// The audit trail.
     Trail,

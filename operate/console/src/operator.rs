@@ -1,7 +1,7 @@
 //! The person who is signed in.
 
-/// The person who is signed in. Your login puts it into the extensions of the request. The audit trail shows
-/// the name.
+/// The person who is signed in. Your login puts the operator into the extensions of the request. The audit
+/// trail shows the name.
 #[derive(Clone, Debug)]
 pub struct Operator {
     pub(crate) name: String,

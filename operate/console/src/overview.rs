@@ -32,8 +32,8 @@ impl Filter {
         self.scope.is_empty() && self.state.is_empty() && self.prefix.is_empty()
     }
 
-    /// The walk that finds the records. `None` without a filter, because then the first page's own walk shows
-    /// them.
+    /// The walk that finds the records. `None` without a filter, because then the first page's own walk finds
+    /// the records.
     pub(crate) async fn query(&self, access: &Access) -> Result<Option<Query>> {
         if self.is_empty() {
             return Ok(None);

@@ -99,7 +99,8 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     Ok(Whole { key, record, now, form, is_open })
 }
 
-/// The operation and the digest, because several operations may have a record with the same digest.
+/// A record, as a page's address names it. The operation is part of the address, because several operations
+/// may have a record with the same digest.
 #[derive(Deserialize)]
 struct Named {
     scope: String,

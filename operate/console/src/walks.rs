@@ -1,7 +1,7 @@
 //! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what a request gets while it runs. A request waits a moment for a new walk,
-//! and then gets the last result with its age. If a request is dropped, the walk continues.
+//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a moment for a new
+//! walk, and then gets the last result with its age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ use crate::look::{Findings, Query};
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// How long a result is served without a new walk, for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
-/// A walk starts again only after this many times its own duration, so that the console does not read a large
-/// store all the time.
+/// The next walk of a query starts only after this many times the duration of its last walk, so that the
+/// console does not read a large store all the time.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ struct Ended {
     changes: u64,
 }
 
-/// The last walk of a query, and whether one is running.
+/// The last walk of a query, and the running walk, if there is one.
 #[derive(Default)]
 struct Slot {
     last: Option<Ended>,
@@ -170,7 +170,7 @@ impl Walks {
         }
     }
 
-    /// Says that a record changed. The next requests start a new walk and see the new state when it ends.
+    /// Notes that a record changed. The next requests start a new walk and see the new state when it ends.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

@@ -489,7 +489,8 @@ async fn pages_of_many_requests_cost_one_walk_and_a_record_that_was_shown_none()
     for _ in 0..5 {
         assert_eq!(get(&app, &record).await.status, StatusCode::OK);
     }
-    // The console looks up only once how results are kept: first in the operation, then in the others.
+    // The console looks up only once how results are kept: first in the operation, then in the other
+    // operations.
     assert_eq!((once, store.pages()), (3, 3));
     for _ in 0..5 {
         assert_eq!(get(&app, "/idem/?state=completed").await.status, StatusCode::OK);

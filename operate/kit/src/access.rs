@@ -23,8 +23,8 @@ pub struct Access {
 
 impl Access {
     /// Access to this store. If the service makes digests of its keys or encrypts its results, pass the store
-    /// without those layers, and pass the keys to [`with_key_ring`](Self::with_key_ring) and
-    /// [`with_key_secret`](Self::with_key_secret).
+    /// without those layers. Pass the encryption keys to [`with_key_ring`](Self::with_key_ring), and the
+    /// secret of the digests to [`with_key_secret`](Self::with_key_secret).
     pub fn new<S: Store>(store: S) -> Self {
         let bare = DynStore::new(store);
         Self {
@@ -59,7 +59,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// The store fails, or the service's keys are not the given ones.
+    /// The store fails, or the service uses other keys than the given ones.
     pub async fn layers(&self) -> Result<Layers> {
         self.layers.get_or_try_init(|| self.read_layers()).await.copied()
     }
@@ -91,7 +91,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// None at present: every digest is a valid key.
+    /// None at present, because every digest is a valid key.
     pub fn stored(&self, name: &RecordKey) -> Result<RecordKey> {
         match &self.names {
             Some(names) if !name.scope().is_reserved() => Ok(names.stored_name(name)?),

@@ -23,8 +23,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// A record as a person sees it before a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// The record. The flag says that it is in flight under `on_crash = "in_doubt"` with an expired lease, so
-    /// that the next claim puts it in doubt.
+    /// The record. The flag says whether the record is in flight under `on_crash = "in_doubt"` with an
+    /// expired lease. If so, the next claim puts it in doubt.
     Record(Seen, bool),
     /// The record cannot be read. It can only be forgotten.
     Unreadable,
@@ -49,7 +49,7 @@ impl Shown {
         }
     }
 
-    /// The version of the record, if it can be read.
+    /// The version of the record, if there is a record and it can be read.
     #[must_use]
     pub const fn seen(self) -> Option<Seen> {
         match self {
@@ -147,7 +147,7 @@ impl Decision {
         }
     }
 
-    /// Whether the decision, carried out on the record that was shown, would have left this record.
+    /// Whether this decision, carried out on the record that was shown as `seen`, leaves `record`.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =
@@ -198,7 +198,7 @@ pub async fn settle(
         match access.store.resolve(key, &decision.resolution(seen)).await? {
             ResolveAnswer::Resolved => Ok(()),
             // A store repeats a request whose answer was lost. The repeated request then finds the effect of
-            // the first one.
+            // the first request.
             _ if decision.leaves(seen, access.store.get(key).await?.as_ref()) => Ok(()),
             ResolveAnswer::NotInDoubt(state) => Err(refused(state)),
             ResolveAnswer::Changed(state) => Err(changed(Some(state))),
@@ -212,7 +212,7 @@ pub async fn settle(
 ///
 /// # Errors
 ///
-/// The scope is that of the audit trail.
+/// The scope is the scope of the audit trail.
 pub fn check_scope(scope: &Scope) -> Result<()> {
     match scope.as_str() {
         TRAIL => Err(Error::new(Kind::Refused, "nothing was done: the audit trail cannot be changed")),
@@ -230,8 +230,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     }
 }
 
-/// If a key was shown in flight with an expired lease, and is still at the same attempt, puts the key in
-/// doubt by claiming it as a caller would.
+/// For a key that was shown in flight with an expired lease. If the key is still at the same attempt, this
+/// claims it as a caller would, and the claim puts it in doubt.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;
@@ -256,13 +256,14 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
 async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Duration) -> Result<()> {
     let Decision::Record(verdict, result) = decision else { return Err(absent()) };
     let store = &access.store;
-    // This comes first, because the claim would put a key in doubt if its lease has expired.
+    // This check comes before the claim, because if the key has an expired lease, the claim would put it in
+    // doubt.
     check_free(access, key).await?;
     let owner = Owner::random();
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
     let claimed = || Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done");
     let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
-        // The error text says in which state the key is.
+        // This returns an error whose text says in which state the key is.
         check_free(access, key).await?;
         return Err(claimed());
     };
@@ -279,8 +280,8 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
         Ok(_) => claimed(),
         Err(error) => error.into(),
     };
-    // Without this release, the key would become in doubt if the result cannot be recorded, for example
-    // because it is too large.
+    // If the result cannot be recorded, for example because it is too large, the key would become in doubt
+    // without this release.
     store.release(key, &unused).await?;
     Err(recorded)
 }

@@ -1,8 +1,8 @@
 //! The audit trail, which the same store keeps: who settled which record, when and why.
 //!
-//! An entry is a separate record in the scope [`TRAIL`]. So it remains when the record is forgotten, and
-//! every store can keep it. It is started before the action, with a step, and completed after the action. If
-//! an entry is not completed, its outcome is unknown.
+//! An entry is a separate record in the scope [`TRAIL`]. So the entry remains when the record is forgotten,
+//! and every store can keep it. An entry is started before the action, with a step, and completed after the
+//! action. If an entry is not completed, its outcome is unknown.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const LEASE: Duration = Duration::from_secs(60);
 pub struct Trail {
     /// The person's name.
     pub by: String,
-    /// A ticket, or what the other side said.
+    /// The reason, such as a ticket, or what the other side said.
     pub reason: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl Entry {
     }
 }
 
-/// The entries, the newest first: all of them, or those about the record with this digest.
+/// The entries, the newest first: all entries, or the entries about the record with this digest.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Counts the records of a whole store: the figures of each operation, and those of all operations.
+//! Counts the records of a whole store: the figures of each operation, and the figures of all operations
+//! together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::walk::Walk;
 pub(crate) const STATES: [State; 5] =
     [State::InFlight, State::InDoubt, State::Released, State::Completed, State::Failed];
 
-/// Figures of one operation, or of all.
+/// Figures of one operation, or of all operations together.
 #[derive(Default)]
 pub struct Figures {
     /// Live records, by state.
@@ -26,7 +27,7 @@ pub struct Figures {
     expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
-    /// How long ago the lease ended that expired first.
+    /// How long ago the first of the expired leases ended.
     longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
     oldest_in_doubt: Option<Duration>,
@@ -124,7 +125,7 @@ pub struct Counted {
     all: Figures,
     /// The figures of each operation, by its name.
     pub scopes: BTreeMap<String, Figures>,
-    /// Values that this version cannot read.
+    /// The number of records that this version cannot read.
     pub unreadable: u64,
     /// The store's time at the last page.
     pub now: Timestamp,

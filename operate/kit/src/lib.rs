@@ -1,8 +1,8 @@
 //! What a person does with the records of a store: looks at them, settles them, and reads in the audit trail
 //! who did what.
 //!
-//! The command `idem` and the console are built on this crate. It uses only a store's public API, and knows
-//! neither HTTP servers nor command lines.
+//! The command `idem` and the console are built on this crate. This crate uses only a store's public API, and
+//! knows neither HTTP servers nor command lines.
 
 pub mod access;
 pub mod act;

@@ -40,7 +40,7 @@ pub fn text(counted: &Counted) -> String {
             if field == "result_bytes" && figures["results_of_unknown_size"] != 0 {
                 continue;
             }
-            // The age is absent if no record is in this state.
+            // If no record is in this state, the age is absent, and the metric is 0.
             let value = figures[field].as_f64().unwrap_or_default();
             let _ = writeln!(text, "{name}{{operation=\"{operation}\"}} {value}");
         }

@@ -10,7 +10,7 @@ use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
-/// The text, with characters escaped that control a terminal or the direction of text.
+/// The text, in which characters that control a terminal or the direction of text are escaped.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
@@ -60,7 +60,8 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether the record is in flight with an expired lease. Then its worker is gone, or cannot reach the store.
+/// Whether the record is in flight with an expired lease. If so, its worker is gone, or cannot reach the
+/// store.
 #[must_use]
 pub fn is_lapsed(record: &Record, now: Timestamp) -> bool {
     record.state == State::InFlight && record.lease_until <= now

@@ -28,11 +28,11 @@ use super::publisher::Publisher;
 /// Publishes the messages of an [`Outbox`]: at least once, always under the same id, and in each topic in the
 /// order in which they were enqueued.
 ///
-/// Run any number of relays, in any processes. They share the topics; each topic is published by one of them
-/// at a time. When a relay dies, another relay takes over its topics after the lease has expired. The lease
-/// is three times the [`publish_timeout`](Self::publish_timeout), but at least 1 second. The new relay
-/// publishes again the messages that were not recorded as published: at most the last [`batch`](Self::batch)
-/// of each topic. The first delivery of each message is in order; repeats may come after later messages.
+/// Run any number of relays, in any processes. They share the topics, and only one relay at a time publishes
+/// a topic. When a relay dies, another relay takes over its topics after the lease has expired. The lease is
+/// three times the [`publish_timeout`](Self::publish_timeout), but at least 1 second. The new relay publishes
+/// again the messages that were not recorded as published: at most the last [`batch`](Self::batch) of each
+/// topic. The first delivery of each message is in order; repeats may come after later messages.
 ///
 /// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It
 /// retries failures of the database without a limit.
@@ -84,7 +84,7 @@ impl<P: Publisher> Relay<P> {
     /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
     /// call that takes longer is dropped, and counts as
     /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three
-    /// times as long, but at least 1 second, loses its topics to another relay.
+    /// times this timeout, but at least 1 second, loses its topics to another relay.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
@@ -100,8 +100,8 @@ impl<P: Publisher> Relay<P> {
 
     /// How often a message may fail before it is set aside; 10 unless set. Failures of kind
     /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while
-    /// they publish a message (it may crash the process), their deaths also count as failures, from the
-    /// second death on.
+    /// they publish a message (the message may crash the process), their deaths also count as failures, from
+    /// the second death on.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;
         self

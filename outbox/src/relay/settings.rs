@@ -6,7 +6,8 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use idem_store_kit::limits::{check_number, check_time};
 
 const LEAST_TIME: Duration = Duration::from_millis(1);
-/// A shorter lease could end while a busy machine or database holds up a relay that works.
+/// The shortest lease. A shorter one could end while a busy machine or database delays a relay that still
+/// works.
 const LEAST_LEASE: Duration = Duration::from_secs(1);
 
 /// What happens to the later messages of a topic when a message is set aside.

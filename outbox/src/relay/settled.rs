@@ -1,10 +1,11 @@
-//! Finds out which messages may be published: those before which no other message can appear any more.
+//! Finds out which messages may be published. A message may be published when no message with a lower number
+//! can appear any more.
 //!
 //! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an
 //! open transaction may have a lower number than a visible message. Each transaction takes a shared lock of
 //! its topic before it takes a number. So this module first reads the number of the last visible message, and
 //! then the holders of the lock. When all these holders have ended, every message up to that number is either
-//! visible or will never be. Later transactions get higher numbers.
+//! visible or will never become visible. Later transactions get higher numbers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ use idem_postgres::db::session::column;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How many topics a relay remembers; topics that other relays have emptied are among them.
+/// How many topics a relay remembers, including topics that other relays have emptied.
 const MOST_TOPICS: usize = 100_000;
 
 /// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
@@ -28,9 +29,9 @@ const PREPARED: &str = "-1/";
 /// The bound up to which no new message can appear.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
-    /// The number of the message.
+    /// The number of the last message that was visible when the wait began.
     pub(super) sequence: i64,
-    /// The time when the server was started. After a restart, earlier knowledge is invalid.
+    /// The time when the server was started. After a restart, the bound is invalid.
     pub(super) started: i64,
 }
 
@@ -66,7 +67,7 @@ impl Waits {
         topics.insert(topic.to_owned(), known);
     }
 
-    /// Forgets what is known about this topic. For a topic whose messages up to the bound have all been read.
+    /// Forgets what is known about this topic, after all its messages up to the bound have been read.
     pub(super) fn forget(&self, topic: &str) {
         drop(self.take(topic));
     }
@@ -123,7 +124,8 @@ pub(super) async fn settled(
 }
 
 /// Returns the bound if all transactions that the topic waited for have ended. Otherwise returns the wait for
-/// those that are still open, or `None` if the wait must begin again, because the server was restarted.
+/// the transactions that are still open, or `None` if the wait must begin again because the server was
+/// restarted.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

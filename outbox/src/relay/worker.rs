@@ -1,4 +1,4 @@
-//! One worker: a connection of its own, and one topic at a time.
+//! One worker. It has its own connection, and serves one topic at a time.
 
 mod turn;
 
@@ -31,7 +31,7 @@ const MORE_TOPICS: i32 = 8;
 #[derive(Default)]
 struct Window {
     topic: Option<Topic>,
-    /// Where to continue; `None` after the last topic.
+    /// The topic after which to continue; `None` after the last topic.
     last: Option<String>,
     made: i64,
 }
@@ -94,7 +94,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         self.link.close().await;
     }
 
-    /// Serves the next topic. If there is none, returns how long to wait for one.
+    /// Serves the next topic. If no topic can be served now, returns how long to wait.
     async fn round(&mut self, stopped: &watch::Receiver<bool>) -> Result<Option<Duration>, StoreError> {
         self.note().await?;
         let Some(topic) = self.claim().await? else { return self.look().await.map(Some) };
@@ -104,16 +104,16 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(None)
     }
 
-    /// Claims the next topic to serve. First reads only a few topics, after those that the previous claim
-    /// read. If other workers have all of these, reads more and more topics until it has seen all. So it
-    /// finds a topic fast, however many topics are pending.
+    /// Claims the next topic to serve. First reads only a few topics, after the topics that the previous
+    /// claim read. If other workers have claimed all of these, reads more and more topics, until it has read
+    /// all. So it finds a topic fast, however many topics are pending.
     async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
         let mut most = FEW_TOPICS;
         let mut from_the_first = self.looked_at.is_empty();
         loop {
             let Window { topic, last, made } = self.claim_after(most).await?;
             if topic.is_none() && made > 0 {
-                // The rows of the new topics exist now, so that they can be claimed.
+                // The rows of the new topics exist now, so the next statement can claim one of them.
                 continue;
             }
             self.looked_at = last.unwrap_or_default();
@@ -147,7 +147,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
         Ok(Window { topic: Some(topic), ..window })
     }
 
-    /// How long there will be nothing to do.
+    /// How long until a topic may be claimed, but at most the poll interval.
     async fn look(&self) -> Result<Duration, StoreError> {
         let rows = self.link.ask(|| self.relay.outbox.0.names.look()).await?;
         let due = rows.first().map_or(Ok(None), |row| column::<Option<i64>>(row, 0))?;

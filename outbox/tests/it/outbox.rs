@@ -1,4 +1,4 @@
-//! Messages share the fate of their transaction, and are published in order, once.
+//! Messages are committed or rolled back with their transaction, and are published in order, once.
 
 use crate::outbox_support;
 
@@ -9,7 +9,7 @@ use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Executor as _, Row as _};
 
-/// Whether a relay has served the topic since the visible message was written, and released it without
+/// Whether a relay has served the topic since the visible message was written, and released the topic without
 /// publishing that message.
 const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
@@ -159,7 +159,7 @@ async fn what_cannot_be_enqueued_is_refused_and_the_transaction_goes_on() {
     let error = bed.outbox.enqueue(&mut connection, "orders", "alone").await.unwrap_err();
     assert!(matches!(error, OutboxError::NoTransaction), "{error}");
     assert_eq!(bed.count("true"), 1);
-    // The server's detail about a refused row may contain the payload.
+    // The server's error detail about a refused row may contain the payload.
     bed.sql("alter table idem_outbox add check (octet_length(payload) < 12)");
     let mut tx = bed.begin().await;
     let error = bed.outbox.enqueue(&mut tx, "orders", "secret payload").await.unwrap_err();

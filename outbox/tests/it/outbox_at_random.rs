@@ -1,4 +1,4 @@
-//! All disturbances at once, at random.
+//! All kinds of failures at once, at random.
 
 use crate::outbox_support;
 

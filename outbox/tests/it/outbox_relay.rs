@@ -85,7 +85,7 @@ async fn a_message_that_fails_is_tried_in_its_place_with_growing_pauses_and_then
     let relay = bed.relay(broker.clone()).max_attempts(4);
     let relay = Running::start(relay.backoff(Duration::from_millis(50), Duration::from_secs(1)));
     broker.until_taken(1).await;
-    // At least 50, 100 and 200 ms before the second, third and fourth attempt.
+    // The pauses before the second, third and fourth attempt are at least 50, 100 and 200 ms.
     assert!(begin.elapsed() >= Duration::from_millis(350), "{:?}", begin.elapsed());
     let offered: Vec<_> = broker.offered().into_iter().map(|seen| (seen.payload, seen.attempt)).collect();
     let bad = (1..=4).map(|attempt| ("bad".to_owned(), attempt));
@@ -279,7 +279,8 @@ async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
         let relay = Running::start(relay.backoff(Duration::from_millis(10), Duration::from_millis(50)));
         bed.send("orders", "1").await;
         broker.until_taken(1).await;
-        // The published message cannot be recorded, and the new primary server has never had it.
+        // The relay cannot record the published message, and the new primary server has never had that
+        // message.
         meter.cut(true);
         gate.notify_one();
         bed.sql("delete from idem_outbox");

@@ -16,7 +16,7 @@ const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 /// The error text for bytes that were changed, or moved from another record.
 const MOVED: &str = "is not what was encrypted here with key 1";
 
-/// All checks but one: a walk returns sizes as stored, including the envelope.
+/// All checks except the one about sizes, because a walk returns sizes as stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"
 }
@@ -88,7 +88,7 @@ async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
                 ("flipped", 4..8) => "not in the ring",
                 ("flipped", _) => MOVED,
                 (_, 4..36) => "cut off",
-                // The bytes are enough for all parts of an envelope.
+                // From here on, the bytes are enough for all parts of an envelope.
                 _ => MOVED,
             };
             assert!(error.contains(expected), "{what} at {at}: {error}");
@@ -114,7 +114,7 @@ async fn records_that_are_swapped_are_found() {
     for (key, verdict) in [
         (key("b"), Verdict::Completed),
         (of_scope("test.other", "a"), Verdict::Completed),
-        // Scope and key together are the same text.
+        // Scope and key, joined, are the same text as those of the record.
         (of_scope("test.seale", "da"), Verdict::Completed),
         (same_key, Verdict::Failed),
     ] {

@@ -8,7 +8,7 @@ use idem_broker_tests::{Queue as _, Shop, emptied, until};
 
 use crate::support::Orders;
 
-/// Runs two workers, of which the second joins while the first works; `work` is how long each order takes. A
+/// Runs two workers. The second worker joins while the first one works. Each order takes the time `work`. A
 /// rebalance of the mock broker takes five seconds.
 async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> Shop {
     let shop = Shop::default();
@@ -32,8 +32,8 @@ async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> 
     shop
 }
 
-/// Takes longer than 30 s: the second worker handles such a message again when the lease of its call may be
-/// over.
+/// This test takes longer than 30 s, because the second worker finds calls in flight, and handles their
+/// messages again only when the leases of these calls may be over.
 #[tokio::test]
 async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {
     let shop = second_worker_comes("range,roundrobin", Duration::from_secs(10), 20).await;

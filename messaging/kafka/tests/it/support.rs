@@ -29,7 +29,7 @@ impl Orders {
         orders
     }
 
-    /// The topics on librdkafka's mock broker, which lives as long as the first value.
+    /// The topics on librdkafka's mock broker, which lives as long as the first returned value.
     pub(crate) fn mocked(
         name: &'static str,
         retries: bool,
@@ -44,7 +44,7 @@ impl Orders {
         (cluster, orders)
     }
 
-    /// For topics that exist already.
+    /// As `open`, for topics that exist already.
     pub(crate) fn on(servers: &str, name: &'static str, retries: bool, assignors: &str) -> Self {
         let (mut config, producer) = kafka::clients(servers, &format!("{name}-shippers")).unwrap();
         config.set("partition.assignment.strategy", assignors);

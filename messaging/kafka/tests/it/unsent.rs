@@ -1,4 +1,4 @@
-//! Copies without room, and letters that stay.
+//! Messages whose copies are too large, and dead letters that a redrive keeps.
 
 use std::future::ready;
 use std::time::Duration;

@@ -18,8 +18,8 @@ use idem_runtime::with_deadline;
 
 /// A record of a batch.
 pub trait BatchRecord {
-    /// Whether the event source delivers no later record before an earlier one is done, as a shard of a
-    /// stream does.
+    /// Whether the event source waits until a record is done before it delivers later records, as a shard of
+    /// a stream does.
     const BLOCKS_ITS_SOURCE: bool = false;
 
     /// The record's identifier in the event source: the message id or the sequence number.
@@ -29,14 +29,14 @@ pub trait BatchRecord {
     /// batch. `None` for a record without an order.
     fn group(&self) -> Option<String>;
 
-    /// How many times the event source has delivered the record, including this time, if the source says so.
-    /// The default is `None`.
+    /// How many times the event source has delivered the record, including this time, if the source reports
+    /// it. The default is `None`.
     fn deliveries(&self) -> Option<u32> {
         None
     }
 }
 
-/// The response to Lambda: the records that it must deliver again, in the order of the batch. All other
+/// The response to Lambda: the records that Lambda must deliver again, in the order of the batch. All other
 /// records are done. A record without an identifier gets an empty one; Lambda then delivers the whole batch
 /// again.
 ///
@@ -57,11 +57,10 @@ pub enum OnReject {
     Acknowledge,
 }
 
-/// No record is started later than this long before the deadline.
+/// How long before the deadline the batch stops starting records.
 const STOP_TAKING: Duration = Duration::from_secs(2);
 
-/// This long before the deadline, handlers that are still running are dropped, which leaves time for the
-/// response.
+/// How long before the deadline the handlers that still run are dropped. This leaves time for the response.
 const CUT_OFF: Duration = Duration::from_millis(500);
 
 /// Longer than a function may run, so only the deadline ends a batch.
@@ -107,9 +106,9 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     }
 
     /// Lets the error of a handler decide how its record is settled: see
-    /// [`Consumer::dispose`](crate::Consumer::dispose). With it, for example, an unreadable record can be
-    /// rejected instead of delivered again. If the handler made no idempotent call, `attempt` is the number
-    /// of times that the event source has delivered the record, if the source reports this number.
+    /// [`Consumer::dispose`](crate::Consumer::dispose). So an unreadable record, for example, can be rejected
+    /// instead of delivered again. If the handler made no idempotent call, `attempt` is the number of times
+    /// that the event source has delivered the record, if the source reports this number.
     pub fn dispose(
         mut self,
         choose: impl Fn(&E, u32, Disposition) -> Disposition + Send + Sync + 'static,
@@ -118,13 +117,13 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         self
     }
 
-    /// Sets a function for rejected records, such as those whose call failed for good. The function can send
-    /// the record to another place and then acknowledge it. Unless set, a rejected record is reported as
+    /// Sets a function for rejected records, such as records whose call failed for good. The function can
+    /// send the record to another place and then acknowledge it. Unless set, a rejected record is reported as
     /// failed and left to the queue's redrive policy.
     ///
-    /// On a FIFO queue, send a rejected record to another place, because its group waits until it is gone.
-    /// Later messages of the group are delivered with it, so their delivery counts rise, too, and they would
-    /// follow the record to the dead-letter queue.
+    /// On a FIFO queue, send a rejected record to another place, because the record's group waits until the
+    /// record is gone. Later messages of the group are delivered together with the record, so their delivery
+    /// counts rise, too, and they would follow the record to the dead-letter queue.
     ///
     /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected
     /// record that is reported as failed stops its shard until the record expires, after a day or more,
@@ -193,7 +192,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         for group in grouped(records) {
             Message::take(group, &taken, &shared);
         }
-        // The stream ends with the last message.
+        // Drops this sender, so that the stream ends with the last message.
         drop(taken);
         let shutdown = async {
             match deadline {
@@ -214,8 +213,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             Some(deadline) => {
                 let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
                 let _ = timeout_at(cut_off, working).await;
-                // Waits for work in the background, because Lambda freezes it after the response. Without a
-                // deadline, nobody knows how long to wait.
+                // Waits for work in the background, because Lambda freezes that work after the response.
+                // Without a deadline, nobody knows how long to wait.
                 let time_left = cut_off.saturating_duration_since(Instant::now());
                 report::drained(idem_runtime::drain(time_left).await);
             }
@@ -235,7 +234,7 @@ impl<R, E> fmt::Debug for Batch<'_, R, E> {
     }
 }
 
-/// Makes a call whose leases end at the deadline, if there is one.
+/// Makes a call. If there is a deadline, the leases of the call end at the deadline.
 async fn within<F: Future>(deadline: Option<Instant>, call: F) -> F::Output {
     match deadline {
         Some(deadline) => with_deadline(deadline, call).await,
@@ -261,7 +260,7 @@ fn grouped<R: BatchRecord>(records: Vec<R>) -> Vec<VecDeque<(usize, R)>> {
     groups
 }
 
-/// A record as the message of a consumer. The next record of its group is taken when this one is done.
+/// A record as the message of a consumer. The next record of its group is taken when this record is done.
 struct Message<'p, 'b, R> {
     place: usize,
     record: R,

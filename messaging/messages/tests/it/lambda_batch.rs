@@ -96,7 +96,7 @@ async fn a_fifo_group_stops_at_its_first_failure_and_the_others_go_on() {
         ("a4", "a4 ok"),
     ]);
     assert_eq!(process(&shop, records).await, ["b1", "b2", "a3", "b3", "a4"]);
-    // One after another within a group, and the groups side by side.
+    // The records of a group run one after another, and the groups run side by side.
     assert_eq!(shop.ran(), ["a1", "b1", "c1", "a2", "a3"]);
     // If a failed record has no identifier, Lambda delivers the whole batch again.
     let mut records = standard(&[("m1", "1 ok"), ("m2", "6 transient"), ("m3", "4 final")]);
@@ -141,7 +141,7 @@ async fn no_lease_reaches_beyond_the_deadline_and_a_panic_of_on_reject_is_an_eve
         OnReject::Acknowledge
     });
     let records = standard(&[("1", "1 final"), ("2", "2 final"), ("3", "3 60")]);
-    // The lease of the third is renewed.
+    // The lease of the third record is renewed.
     let looking = async {
         let (begin, mut longest) = (Instant::now(), Duration::ZERO);
         while begin.elapsed() < Duration::from_secs(4) {

@@ -84,7 +84,7 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
     assert_eq!((summary.taken, summary.acknowledged, summary.retried), (7, 6, 1));
     let a: Vec<String> = shop.ran().into_iter().filter(|order| order.starts_with('a')).collect();
     assert_eq!(a, ["a1", "a2", "a2", "a3"]);
-    // A message that waits for its retry does not take the place of a handler.
+    // While a message waits for its retry, another handler can run.
     let shop = Shop::new();
     shop.consume(Consumer::new().concurrency(1).prefetch(3), &["a twice a", "b ok", "c ok"]).await;
     assert_eq!(shop.broker.told(), told(&[(2, "ack b"), (3, "ack c"), (4, "ack a")]));
@@ -92,11 +92,11 @@ async fn messages_of_a_group_are_done_one_after_another_and_wait_behind_one_that
 
 #[tokio::test(start_paused = true)]
 async fn a_duplicate_waits_for_its_own_consumer_in_whatever_order_the_store_answers() {
-    // The grant for the first message arrives after the refusal for the second.
+    // The grant for the first message arrives after the refusal for the second message.
     let late_grant = |store: &FaultStore<MemoryStore>| {
         store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(3)));
     };
-    // The refusal for the second message arrives after the first has ended.
+    // The refusal for the second message arrives after the first call has ended.
     let late_refusal = |store: &FaultStore<MemoryStore>| {
         store.next(OperationKind::Claim, None);
         store.next(OperationKind::Claim, Fault::DelayAfter(Duration::from_secs(5)));

@@ -129,7 +129,7 @@ async fn a_message_that_cannot_be_called_for_costs_no_other_message_its_handling
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let handler = |m: &Message| {
         let (store, shipped, order) = (&shop.store, &shipped, m.order.parse::<u32>().unwrap());
-        // No fingerprint can have the amount of some orders.
+        // The amount of some orders cannot be part of a fingerprint.
         let amount = if order.is_multiple_of(400) { f64::NAN } else { f64::from(order) };
         async move {
             let ship = async || {

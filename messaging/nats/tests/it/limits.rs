@@ -62,7 +62,7 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
     }
     let (first, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
     let waits = first.clone();
-    // One handler of ten ends, so that its place is free for another message. The other handlers hang.
+    // One of ten handlers ends, so that another message can be taken. The other handlers hang.
     let hangs = shop.notes(move |order| {
         let (first, shop) = (waits.clone(), ships.clone());
         async move {
@@ -116,7 +116,8 @@ async fn two_consumers_of_a_stream_set_one_message_aside_twice() {
 async fn a_message_without_room_for_the_error_or_any_header_is_set_aside_without_it() {
     let nats = Nats::start();
     let orders = Orders::open(&nats.url(), "orders").await;
-    // The server's `max_payload`, with and without space for the dead letter's other headers.
+    // The server's `max_payload` is 1 MiB. The first message leaves space for the dead letter's headers
+    // without the error, and the second message leaves no space.
     for length in [(1 << 20) - 300, 1 << 20] {
         orders.jetstream.publish("orders", "x".repeat(length).into()).await.unwrap().await.unwrap();
     }

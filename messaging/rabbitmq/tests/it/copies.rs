@@ -1,4 +1,4 @@
-//! Cases for RabbitMQ only. A node is slow to start, so all cases share one.
+//! Cases for RabbitMQ only. A node is slow to start, so all cases share one node.
 
 use std::future::{pending, ready};
 use std::sync::Mutex;
@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the dead letters have no queue: longer than it takes to use up the delivery limit with one
-/// delivery a second.
+/// How long the queue of the dead letters is missing. With one delivery a second, the delivery limit would be
+/// used up earlier.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn a_retried_message_waits_for_a_queue_that_is_full(node: &Node) {
     let tried = until("it was tried", async || shop.deliveries() == 1);
     let summary = work_until(&orders, Shop::settings(), fails, tried).await;
     assert_eq!(summary.retried, 1, "{summary:?}");
-    // Nobody consumes while the message's pause ends, and the queue has no room for it.
+    // No worker consumes the queue when the message's pause ends, and the queue has no room for the message.
     for _ in 0..4 {
         orders.publish("", "full", b"filler").await;
     }

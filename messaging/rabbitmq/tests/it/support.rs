@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// How many messages are in a queue and its delay queues, including messages that a worker holds. Counts
-    /// twice, because a message may be on its way from one queue to another.
+    /// twice and returns the larger count, because a message may be on its way from one queue to another.
     pub(crate) async fn left(&self, name: &'static str) -> u64 {
         self.blocking(move |node| node.messages(name).max(node.messages(name))).await
     }

@@ -8,7 +8,7 @@ use idem_broker_tests::{Delivered, Handler, Queue, Settings};
 use idem_messages::Delivery as _;
 use idem_sqs::{Received, Source, Summary};
 
-/// How long a message stays hidden from others while a worker has it, in seconds.
+/// How long SQS hides a message from other workers, in seconds.
 const VISIBILITY: &str = "5";
 
 /// The visibility timeout of a dead letter, which a redrive may leave hidden.
@@ -24,7 +24,7 @@ pub(crate) struct Orders {
 impl Orders {
     /// `kind` is the end of the names: nothing, or `.fifo`.
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
-        // SQS allows names of 80 characters.
+        // SQS allows names of 80 characters, and `open` appends to this name.
         let name: String = name.chars().take(60).collect();
         let visibility = [VISIBILITY, VISIBILITY_OF_LETTERS];
         let (client, queue, dead) = open(url, &name, kind, visibility).await.unwrap();

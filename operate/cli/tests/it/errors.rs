@@ -1,4 +1,4 @@
-//! Error texts and exit codes if there is no store to work on, or no command.
+//! Error texts and exit codes if the store cannot be opened, or the command line is wrong.
 
 use idem::protocol::State;
 

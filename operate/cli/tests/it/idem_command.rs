@@ -114,7 +114,7 @@ impl Idem {
         before.await;
         // A command that does not ask has ended already.
         let _ = writeln!(stdin, "{typed}");
-        // Standard input stays open until the command has ended: closing it would close the terminal.
+        // Standard input stays open until the command has ended, because closing it would close the terminal.
         stdout.read_to_end(&mut out).unwrap();
         let ended = Ended::of(&child.wait_with_output().unwrap());
         drop(stdin);

@@ -104,7 +104,7 @@ async fn what_belongs_to_one_customer_is_found_by_the_beginning_of_its_keys() {
 async fn a_result_that_is_known_from_elsewhere_is_recorded_and_replayed() {
     let shop = Shop::new();
     let words = ["record", "order-1", "--scope", SCOPE, "--completed", "\"r-17\"", "--yes"];
-    // Nothing shows whether the service encrypts its results.
+    // Nothing shows whether the service encrypts its results, so the command refuses.
     shop.idem.run(&words).ended(3);
     let words = [&words[..], &["--unencrypted", "--ttl", "7d"]].concat();
     shop.idem.run(&words).ended(0);

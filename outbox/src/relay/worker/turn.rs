@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// operation timeout.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
-/// The error that is stored with a message during whose publication relays died.
+/// The error that is stored with a message if relays died while they published it.
 const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
 
 /// A topic that a worker has claimed.
@@ -53,7 +53,7 @@ enum Batch {
     Done,
     /// The topic must pause.
     Failed,
-    /// Another relay has the topic, a message blocks it, or the relay stops.
+    /// Another relay has the topic, a message blocks the topic, or the relay stops.
     Over,
 }
 
@@ -181,7 +181,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
                 self.worker.published.push((message.sequence, message.id.clone()));
                 self.topic.failures = 0;
                 if careful {
-                    // Records the message before the next one, which may crash this relay, too.
+                    // Records this message before the next one is published, because the next one may crash
+                    // this relay, too.
                     self.worker.note().await?;
                 }
                 continue;
@@ -266,7 +267,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Ok(blocks)
     }
 
-    /// Releases the topic, with this pause.
+    /// Releases the topic. Until the pause is over, no relay claims it.
     async fn release(self, pause: Duration) -> Result<(), StoreError> {
         let (worker, topic) = (&self.worker, &self.topic);
         let failures = i32::try_from(topic.failures).unwrap_or(i32::MAX);

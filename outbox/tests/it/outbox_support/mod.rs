@@ -54,8 +54,8 @@ impl Bed {
         let _ = self.server.sql(statement);
     }
 
-    /// A relay with short pauses. A busy machine stops no process for as long as a lease or a publish may
-    /// last.
+    /// A relay with short pauses, but a long lease and publish timeout, so that neither ends on a busy
+    /// machine.
     pub(crate) fn relay(&self, publisher: impl Into<Broker>) -> Relay<Broker> {
         Relay::new(self.outbox.clone(), publisher.into())
             .publish_timeout(Duration::from_secs(30))
@@ -124,7 +124,7 @@ pub(crate) struct Seen {
 
 type Plan = Box<dyn Fn(&Seen) -> Then + Send + Sync>;
 
-/// A broker that follows a plan, and records the messages that it got and those that it took.
+/// A broker that follows a plan, and records the messages that it was offered and the messages that it took.
 #[derive(Clone)]
 pub(crate) struct Broker(Arc<Memory>);
 
@@ -139,7 +139,7 @@ impl Broker {
         Self(Arc::new(Memory { offered: Mutex::default(), taken: Mutex::default(), plan: Box::new(plan) }))
     }
 
-    /// Takes everything.
+    /// A broker that takes every message.
     pub(crate) fn willing() -> Self {
         Self::new(|_| Then::Take)
     }
