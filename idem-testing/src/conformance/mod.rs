@@ -134,7 +134,7 @@ impl Check {
 }
 
 impl Violation {
-    /// The name of the check that found it.
+    /// The name of the check that found the violation.
     #[must_use]
     pub const fn check(&self) -> &'static str {
         self.name

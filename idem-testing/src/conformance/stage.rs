@@ -1,4 +1,4 @@
-//! The states of a key, and how to bring a key there. Table-driven checks start from them.
+//! The states of a key, and how to bring a key into each. Table-driven checks start from these states.
 
 use std::time::Duration;
 
