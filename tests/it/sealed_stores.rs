@@ -25,12 +25,13 @@ const LIMIT: usize = 1 << 17;
 /// All wrappers, in the order that the page of guarantees names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
-    // The cache does not know when a result ends. So here its memory answers only claims of the same
+    // The cache does not know when a result expires. So here it answers from memory only claims of the same
     // microsecond.
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 
-/// Without the checks of listings, which return digests instead of keys, and the sizes of sealed results.
+/// Leaves out the checks of listings, because listings return digests instead of keys, and the sizes of
+/// sealed results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }

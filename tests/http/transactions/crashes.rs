@@ -59,8 +59,8 @@ impl Process {
     }
 }
 
-/// The answer after the database server has noticed that the connection with the key is gone. No lease must
-/// expire first.
+/// Repeats the request until the database server has noticed that the connection that had the key is gone,
+/// and returns the answer. The limit is shorter than a lease, so no lease may expire first.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {

@@ -30,7 +30,7 @@ impl OneKey {
         self.write(request, step)
     }
 
-    /// The second half of a request: it writes what follows from the record that it read earlier.
+    /// The second half of a request that is not atomic: it decides by the record that its first half read.
     pub fn apply_as_seen(&mut self, rules: Rules, seen: Option<&Record>, request: &Request) -> Answer {
         let step = rules.apply(seen, self.floor, request, self.now);
         self.write(request, step)
@@ -60,7 +60,7 @@ impl OneKey {
         step.answer
     }
 
-    /// A `get` after each operation, because no other answer shows the steps.
+    /// Reads the record after each operation, because no other answer shows the steps.
     fn look(&mut self) {
         let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
         let steps = live.map_or(&[][..], |record| &record.steps);

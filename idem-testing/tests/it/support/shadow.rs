@@ -27,7 +27,7 @@ pub struct Shadow {
     bodies: u32,
     /// The grants under `in_doubt` since the last release that allows the body to start again.
     at_stake: Vec<Fence>,
-    /// How many grants of `at_stake` were started.
+    /// How many bodies were started under the grants of `at_stake`.
     started: u8,
     pub broken: Broken,
 }
@@ -71,7 +71,7 @@ enum Stage {
 }
 
 /// The fence of a record whose last holder no longer counts. No request has this fence. `Fence::new(0)` would
-/// not do: an invented request has it, and its owner would count as the holder.
+/// not do, because an invented request has it, and the request's owner would count as the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
@@ -134,7 +134,7 @@ impl Life {
         self.until = Some(now.after(self.ttl));
     }
 
-    /// Whether requests of its last holder still count.
+    /// Whether requests of the last holder still count.
     fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held { .. } | Stage::InDoubt { .. })
     }
