@@ -351,7 +351,8 @@ impl crate::world::State {
             Ok(None) => {
                 life.cleared = life.runs.len();
                 life.found = false;
-                // The store learns of it only when the body has started. Before that, the call may time out.
+                // The store learns this answer only when the body has started. Before that, the call may time
+                // out.
                 life.is_doubted_by_recover = true;
                 life.is_unsure = false;
             }

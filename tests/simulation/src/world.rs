@@ -39,10 +39,11 @@ pub struct State {
     pub plan: Arc<Plan>,
     pub keys: Vec<KeyState>,
     pub processes: Vec<ProcessState>,
-    /// The process of each worker that runs now.
+    /// The process of each worker, if one runs now.
     pub running: Vec<Option<ProcessId>>,
     pub runs: Vec<Run>,
-    /// How many closures of steps have ended: each has another value.
+    /// How many closures of steps have ended. This number is the value of the last one, so each has another
+    /// value.
     pub steps: u64,
     pub requests: u64,
     pub faults: Vec<FaultPlan>,
@@ -116,7 +117,7 @@ pub struct Life {
     pub is_doubted_by_recover: bool,
     /// A call took over, and nobody has found out since what happened before.
     pub is_unsure: bool,
-    /// An operator has decided about it.
+    /// An operator has decided about this life.
     pub operator: bool,
     /// When an operator last resolved a doubt.
     pub resolved: Option<Instant>,
@@ -140,7 +141,7 @@ pub struct Granted {
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
     pub freed: Option<(Instant, ProcessId)>,
-    /// When its release was last sent, and when one of its steps was.
+    /// When the release was last sent, and when one of the steps was last sent.
     pub release_sent: Option<Instant>,
     pub step_sent: Option<Instant>,
     /// When the store was last asked whether this grant holds its key in doubt, and when the store confirmed
@@ -216,7 +217,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether it began and did not report an outcome.
+    /// Whether the run began and did not report an outcome.
     pub fn crashed(&self) -> bool {
         matches!(self.ended, None | Some((_, Ended::Panicked | Ended::Dropped)))
     }
@@ -274,7 +275,7 @@ impl World {
     }
 }
 
-/// The name of the one record of an operation. Its text must never be seen in an error.
+/// The name of the one record of an operation. No error may contain the text of its key.
 fn record_key(number: usize) -> RecordKey {
     let scope = Scope::new(scope(number)).expect("a scope");
     RecordKey::new(scope, Key::new(key(number)).expect("a key"))
@@ -291,7 +292,7 @@ pub fn key(number: usize) -> String {
 }
 
 impl State {
-    /// The line of the history to write, with its time in front.
+    /// Begins a new line of the history with its time, and returns the text to append to.
     pub fn line(&mut self) -> Option<&mut String> {
         let history = self.history.as_mut()?;
         let at = Instant::now() - self.started;

@@ -127,7 +127,7 @@ impl Report {
                 "executed" | "timed_out" | "not_due" | "dropped" | "panicked" => self.add(how, 1),
                 "replayed" => self.add("replays", 1),
                 "in_flight" | "lease_lost" => self.add("refused", 1),
-                // The ledger counts these.
+                // `read_effects` counts the failures, from the ledger.
                 "failed" => {}
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.
