@@ -184,7 +184,8 @@ pub async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker(queue: &im
     assert!(deliveries.lock().unwrap().values().all(|highest| *highest == 1), "{deliveries:?}");
 }
 
-/// `restart` kills the broker and starts it again on its data, while a worker is in the middle of the messages.
+/// `restart` kills the broker and starts it again on its data, while a worker is in the middle of the
+/// messages.
 pub async fn a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on<Q: Queue + 'static>(
     queue: Q,
     restart: impl AsyncFnOnce(),

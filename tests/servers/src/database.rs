@@ -46,8 +46,8 @@ pub trait Engine: 'static {
     /// The command that starts the server, with TLS if the folder has a certificate.
     fn command(port: u16, folder: &Path, settings: &[String]) -> Command;
 
-    /// The command of the client that runs a statement: in `database`, or outside of all databases of tests if
-    /// `database` is `None`.
+    /// The command of the client that runs a statement: in `database`, or outside of all databases of tests
+    /// if `database` is `None`.
     fn client(port: u16, database: Option<&str>, statement: &str) -> Command;
 
     /// The URL of a database.

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-/// How a rig ends: with 0 if every promise was kept, with 1 if not, and with 2 and a line if it could not run.
+/// How a rig ends: with 0 if it kept every promise, with 1 if not, and with 2 and a line if it could not run.
 pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
     match kept {
         Ok(kept) => ExitCode::from(u8::from(!kept)),

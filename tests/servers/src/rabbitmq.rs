@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::installed::required;
 use crate::process::{Server, free_port};
 
-/// A RabbitMQ node with the user `guest`, which keeps durable data on disk. It takes about ten seconds to start.
+/// A RabbitMQ node with the user `guest`, which keeps durable data on disk. Its start takes about ten
+/// seconds.
 pub struct RabbitMq {
     // Dropped before the port mapper that it is registered with.
     node: Server,
@@ -48,8 +49,8 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
-    /// The number of messages in the queues whose names begin with `queues`, without dead letters but including
-    /// messages that were delivered and not acknowledged.
+    /// The number of messages in the queues whose names begin with `queues`, without dead letters but
+    /// including messages that were delivered and not acknowledged.
     pub fn messages(&self, queues: &str) -> u64 {
         let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
         let counts = text.lines().filter_map(|line| line.split_once('\t'));

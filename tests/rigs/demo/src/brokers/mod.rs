@@ -1,4 +1,5 @@
-//! The brokers: how the demo starts each, sends to it, counts what is left, and how a worker consumes from it.
+//! The brokers: how the demo starts each, sends to it and counts what is left, and how a worker consumes from
+//! it.
 
 mod apalis;
 mod kafka;
