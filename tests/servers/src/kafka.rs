@@ -23,7 +23,7 @@ impl Kafka {
     }
 
     /// Starts an empty broker that keeps everything in an emulated object store, and still has everything after
-    /// restart.
+    /// a restart.
     pub fn persistent() -> Self {
         let storage = Aws::start();
         storage.make_bucket("tansu");
