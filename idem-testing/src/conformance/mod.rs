@@ -70,7 +70,7 @@ pub struct Violation {
 }
 
 /// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests
-/// from [`conformance_suite!`](crate::conformance_suite) call it.
+/// from [`conformance_suite!`](crate::conformance_suite) call this function.
 ///
 /// # Errors
 ///

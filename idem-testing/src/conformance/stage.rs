@@ -11,7 +11,7 @@ use idem_core::protocol::{Claim, CompleteAnswer, OnCrash, ReleaseAnswer, Release
 pub(super) enum Stage {
     /// The lease runs.
     Running,
-    /// The lease is over, and no claim has found that yet.
+    /// The lease is over, and no claim has noticed that yet.
     Lapsed,
     /// It was released and can be claimed.
     Released,

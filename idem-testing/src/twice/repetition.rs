@@ -19,7 +19,7 @@ use super::Twice;
 /// How long a run is repeated while another run with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an answer means for its client. The test gets an answer with the lowest meaning, in this order.
+/// What an answer means for its client. The test gets the answer whose meaning comes first in this list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AnswerKind {
     /// Every later run must get the same answer.

@@ -87,7 +87,7 @@ const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 /// The longest time until a waiter sees what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
-/// How long after the last fault all background work of a call has ended.
+/// How long it takes after the last fault until all background work of a call has ended.
 fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
@@ -234,7 +234,7 @@ impl State {
         let steady = self.jumped.is_none_or(|at| at < granted);
         let now = self.now();
         let key = &self.keys[number];
-        // An operator may have taken the record away.
+        // An operator may have deleted or changed the record.
         let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
         let is_held =
             record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
@@ -254,7 +254,7 @@ impl State {
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
-        // An operator can write a result at the moment when the store has just confirmed the claim of a
+        // An operator can write a result right after the store has confirmed that this grant holds its key in
         // doubt.
         let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {

@@ -17,7 +17,8 @@ pub type Millis = u64;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub seed: u64,
-    /// How long calls and events go on. Then everything works again, and the end is awaited.
+    /// How long calls and events go on. After that nothing fails, and the simulation waits until all work has
+    /// ended.
     pub length: Millis,
     pub workers: usize,
     pub operations: Vec<OperationPlan>,
@@ -72,10 +73,10 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
-    /// The lease of the call ends this time after the call at the latest.
+    /// The call has a deadline this long after its start. Its lease ends then at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// How many times the caller calls until it has a value.
+    /// How many times the caller calls at most, until it has a value.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -146,7 +147,7 @@ pub enum Act {
     SpawnedCall {
         after: Millis,
     },
-    /// The body calls another operation, or its own.
+    /// The body calls another operation, or its own operation.
     Call {
         operation: usize,
     },
@@ -268,7 +269,7 @@ pub enum Fault {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultPlan {
     pub worker: usize,
-    /// Which operation of the store, and when it was sent, in microseconds.
+    /// The kind of the request, and when it was sent, in microseconds.
     pub request: String,
     pub at: u64,
     pub fault: Fault,

@@ -1,8 +1,8 @@
 //! The world of one history: the store's records, the workers, and what bodies and callers saw.
 //!
 //! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees;
-//! `network` changes it for the store, `body` and `caller` for what they see. Nothing here asks the engine
-//! what it thinks.
+//! `network` changes it when the store does something; `body` and `caller` note in it what they see. Nothing
+//! here asks the engine for its view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ pub struct State {
     /// By how many microseconds the store's clock differs from the simulated time.
     pub offset: i64,
     pub jumped: Option<Instant>,
-    /// Since when nothing fails any more.
+    /// The time since which nothing fails any more.
     pub healed: Option<Instant>,
     /// The first violation of each sentence.
     pub violations: Vec<Violation>,
@@ -136,7 +136,7 @@ pub struct Granted {
     pub life: usize,
     pub process: ProcessId,
     pub started: Option<RunId>,
-    /// Whether its claim arrived when nobody waited for an answer any more.
+    /// Whether the claim arrived when nobody waited for an answer any more.
     pub is_late: bool,
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
@@ -159,7 +159,7 @@ pub struct ProcessState {
     pub disturbed: Option<Instant>,
     /// When something last went wrong between this process and the store.
     pub faulted: Option<Instant>,
-    /// When it last stood still.
+    /// When the process last stood still.
     pub stood_still: Option<Instant>,
     pub wakers: Vec<Waker>,
     /// The layers of its HTTP server, by operation.
@@ -195,7 +195,7 @@ pub struct Run {
     pub is_within_step: bool,
     /// The steps whose closures returned a value.
     pub ended_steps: Vec<String>,
-    /// The inputs of the steps whose closures it ran.
+    /// The inputs of the steps whose closures the run has run.
     pub inputs: BTreeMap<String, Option<u8>>,
     /// The argument of its call's fingerprint.
     pub argument: u8,
@@ -203,7 +203,7 @@ pub struct Run {
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,
-    /// Whether the hook for unrecorded results got its result.
+    /// Whether the hook for unrecorded results got the result of this run.
     pub was_unrecorded: bool,
     /// Whether the run belongs to a transaction, which may be rolled back.
     pub in_transaction: bool,
@@ -267,7 +267,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operation that this key belongs to, by its scope: each has one key.
+    /// The number of the operation that this key belongs to. Each operation has its own scope, with one key.
     #[must_use]
     pub fn number(&self, key: &RecordKey) -> usize {
         let number = key.scope().as_str().strip_prefix(SCOPE).and_then(|number| number.parse().ok());
