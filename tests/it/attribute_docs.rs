@@ -1,5 +1,5 @@
-//! Tests that the documented tables of options agree with the parser, and the macros' copies of limits with
-//! the runtime.
+//! Tests that the documented tables of options agree with the parser, and that the macros' copies of limits
+//! agree with the runtime.
 
 use std::path::Path;
 use std::time::Duration;

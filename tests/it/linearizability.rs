@@ -56,7 +56,7 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer. None of these has a time or a fence.
+    /// Any other answer. None of these answers has a time or a fence.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }

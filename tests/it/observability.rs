@@ -1,5 +1,5 @@
-//! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a
-//! result.
+//! Tests of events and metrics: events have operation, digest and attempt; no event and no metric contains a
+//! key or a result.
 
 use crate::events::Events;
 use crate::support;

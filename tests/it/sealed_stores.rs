@@ -13,7 +13,7 @@ use sealed_support::{claim, granted, key, recorded_as, replayed, ring, step, val
 
 const SECRET: [u8; 32] = [0x21; 32];
 
-/// Secrets that the store must not hold: key, result and the bytes of the fingerprint.
+/// Secrets that the store must not hold: key, result, step and the bytes of the fingerprint.
 const KEY: &str = "alice@example.com/4111111111111111";
 const RESULT: &[u8] = b"{\"receipt\":\"RCPT-000-111-222\",\"name\":\"Alice Cooper\"}";
 const STEP: &[u8] = b"{\"reservation\":\"RSRV-333-444\"}";

@@ -95,7 +95,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
     let second = Process::start(&bank.database, "answers");
-    // Each process makes the writes that it makes only once before the commits are held.
+    // Before the commits are held, each process makes the writes that a process makes only once.
     for (process, key) in [(&first, "first"), (&second, "second")] {
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }

@@ -97,7 +97,7 @@ impl OneKey {
     /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
-        // Three tries: at most two waits, for a running lease or a release that is not due, and then the end.
+        // At most three tries: two may have to wait, for a running lease or for a release that is not due.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim(rules, &request) {

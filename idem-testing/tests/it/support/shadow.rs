@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a
-//! wrong record is detected by its next answer. Answers to claims are judged in `claims`.
+//! Owns the decision which promise an answer breaks. It must not look at the record: the next answer shows
+//! that a rule has written a wrong record. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -14,7 +14,7 @@ use super::protocol::{
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The promises so far, and which of them were broken.
+/// What was promised so far, and which promises were broken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shadow {
     /// The highest fence ever granted.
@@ -187,7 +187,7 @@ impl Life {
         if past { self.attempts } else { self.attempts.saturating_add(1) }
     }
 
-    /// Until when the last holder had the claim, if its run began and did not end.
+    /// The time until which the last holder had the claim, if its run began and did not end.
     fn open_since(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Held { lease_until } | Stage::InDoubt { lease_until } => Some(lease_until),

@@ -62,9 +62,9 @@ struct Run {
     fence: u64,
     /// `Context::recovered`: an earlier attempt may have had its effect.
     recovered: bool,
-    /// When it began, in milliseconds since the Unix epoch.
+    /// When the run began, in milliseconds since the Unix epoch.
     begun: u64,
-    /// When it failed, if it did.
+    /// When the run failed, if it did.
     failed: Option<u64>,
 }
 

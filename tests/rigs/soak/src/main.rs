@@ -137,7 +137,7 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
     let mut verdict = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
-    // A disturbed server disturbs every worker: none can renew its leases.
+    // A disturbed server disturbs every worker, because no worker can renew its leases.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
     // In each worker, the fault injection makes the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;

@@ -13,7 +13,7 @@ const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 /// With `false`, kills a server or disturbs it otherwise; with `true`, ends the disturbance.
 type Switch = Box<dyn FnMut(bool)>;
 
-/// The servers that were started. They end with this value.
+/// The servers that were started. They end when this value is dropped.
 pub struct Servers {
     /// The name of the kind of store.
     pub name: &'static str,

@@ -25,7 +25,7 @@ fn granting(asked: &Asked<'_>, change: impl FnOnce(Record, Grant) -> (Record, Gr
     }
 }
 
-/// A duplicate gets no result, only that it is a duplicate.
+/// A duplicate learns only that it is a duplicate, and gets no result.
 pub fn empty_replay(asked: &Asked<'_>) -> Step {
     asked.seeing(|record| {
         let result = record.result.as_ref().map(|_| StoredResult::Value(Default::default()));

@@ -124,7 +124,7 @@ pub fn without_doubts(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InDoubt))
 }
 
-/// A worker whose answer was lost gets `Lost` for its recorded result.
+/// A worker that completes again, because the answer was lost, gets `Lost` although its result is recorded.
 pub fn only_in_flight(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state == State::InFlight))
 }
@@ -201,7 +201,7 @@ pub fn step_after_release(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A worker whose answer was lost gets `Lost` for its recorded step.
+/// A worker that sends a step again, because the answer was lost, gets `Lost` although its step is recorded.
 pub fn step_not_repeatable(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     if step.write.is_some() { step } else { Transition::new(None, RecordStepAnswer::Lost.into()) }

@@ -1,4 +1,4 @@
-//! Jobs of apalis in Redis: the worker's service is an idempotent one by `idem::tower`.
+//! Jobs of apalis in Redis: `idem::tower` makes the worker's service idempotent.
 
 use std::time::Duration;
 

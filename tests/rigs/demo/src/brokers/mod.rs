@@ -49,12 +49,12 @@ impl Kind {
     }
 }
 
-/// What the demo asks of a broker that it starts.
+/// The options of the broker that the demo starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// Quorum queues, where the broker has them.
+    /// Whether to use quorum queues, if the broker has them.
     pub quorum: bool,
-    /// The broker is killed in the middle, and must keep its messages.
+    /// Whether the broker is killed in the middle of the run, so it must keep its messages.
     pub survives: bool,
 }
 
