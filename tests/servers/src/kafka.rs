@@ -22,8 +22,8 @@ impl Kafka {
         Self { broker: broker("memory://tansu/", None), _storage: None }
     }
 
-    /// Starts an empty broker that keeps everything in an emulated object store, and still has everything after
-    /// a restart.
+    /// Starts an empty broker that keeps everything in an emulated object store, and still has everything
+    /// after a restart.
     pub fn persistent() -> Self {
         let storage = Aws::start();
         storage.make_bucket("tansu");
