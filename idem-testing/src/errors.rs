@@ -1,4 +1,4 @@
-//! Errors of idem, made without a call. For unit tests of an `impl From<idem::Error>`, of the status in an
+//! Makes errors of idem without a call, for unit tests of an `impl From<idem::Error>`, of the status in an
 //! API's response, or of a rule for retries.
 //!
 //! Each error has the scope of an operation and invented details. Its key digest belongs to the key
@@ -90,7 +90,7 @@ pub fn timed_out(operation: &str, after: Duration) -> Error {
     Error::TimedOut { call: call(operation), after }
 }
 
-/// [`Error::NoTimeLeft`]: the deadline of `with_deadline` is over.
+/// [`Error::NoTimeLeft`]: the deadline of `with_deadline` has passed.
 #[must_use]
 pub fn no_time_left(operation: &str) -> Error {
     Error::NoTimeLeft { call: call(operation) }

@@ -1,10 +1,8 @@
-//! Tools for tests of functions (they must survive failures of their store and find their records again), and
-//! for tests of stores (they must keep the protocol).
+//! Tools for tests of functions, which must survive failures of their store and find their records again, and
+//! for tests of stores, which must keep the protocol.
 //!
 //! Owns the store that fails on purpose, and the checks of a store from outside. It uses only public items of
 //! the other crates (except for `errors`), and no other crate knows it.
-
-// Checks and factories panic as tests do; functions that a library user calls do not.
 
 pub mod conformance;
 pub mod errors;

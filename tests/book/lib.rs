@@ -1,5 +1,5 @@
-//! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with code is missing here, except
-//! pages whose code is a whole program in a package of its own.
+//! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with code is missing
+//! here. Pages whose code is a whole program in a package of its own are left out.
 
 /// A page of the book.
 macro_rules! pages {

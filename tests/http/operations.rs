@@ -93,7 +93,7 @@ impl Api {
         self.server.ask(of("a", Request::new("GET", place))).await
     }
 
-    /// The answer at the location when the operation no longer runs.
+    /// Lets the operation end, and returns the answer at its location.
     async fn end(&self, place: &str) -> Answer {
         self.gate.may_end.add_permits(1);
         until_over(self.server.address, place).await

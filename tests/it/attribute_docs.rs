@@ -1,5 +1,5 @@
-//! Tests that the documented tables of options agree with the parser, and the macros' copies of limits with
-//! the runtime.
+//! Tests that the documented tables of options agree with the parser, and that the macros' copies of limits
+//! agree with the runtime.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn rows<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
     text.lines().filter_map(row).collect()
 }
 
-/// The table with a row for `key`.
+/// The rows of the table of options, which begins with `key` and ends with `crate`.
 fn options<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
     let rows = rows(text, begin);
     let start = rows.iter().position(|(name, _)| *name == "key").unwrap_or(rows.len());

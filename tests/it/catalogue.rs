@@ -3,8 +3,8 @@
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
 use idem_testing::{assert_catalogue_of, differences};
 
-/// Every kind of function. `attribute_scope` and `prepare/scope.rs` test that the listed scopes are those of
-/// the records.
+/// Every kind of function. `attribute_scope` and `prepare/scope.rs` test that the listed scopes are the
+/// scopes of the records.
 #[allow(dead_code, reason = "they are in the catalogue whether they are called or not")]
 mod shapes {
     use super::*;
@@ -87,7 +87,7 @@ fn what_has_no_scope_in_it_is_refused() {
     assert!(words.contains("Order::associated: each call is refused"), "{words}");
 }
 
-/// The catalogue of a module of `changes`, under a module name that is the same for all of them.
+/// The catalogue of a module of `changes`, under a module name that is the same for all these modules.
 fn changed(module: &str) -> Catalogue {
     let module = format!("it::catalogue_changes::{module}");
     let text = catalogue().within(&module).to_string();

@@ -56,7 +56,7 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer. None of these has a time or a fence.
+    /// Any other answer. None of these answers has a time or a fence.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }
@@ -212,8 +212,8 @@ async fn client<S: Store>(
                 let cause = CAUSES[random.random_range(0..CAUSES.len())];
                 Some((granted, Release::new(granted.owner, fence, cause).into()))
             }
-            // Half of the claims repeat a claim whose answer may have been lost. The caller can find out what
-            // an earlier run did.
+            // Half of the claims repeat a claim whose answer may have been lost. Each claim says that its
+            // caller can find out what an earlier run did.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
                 let fingerprint = Fingerprint::from_bytes([u8::from(random.random_bool(0.1)); 32]);

@@ -1,5 +1,5 @@
-//! Tests of events and metrics: events have operation, digest and attempt; neither contains a key or a
-//! result.
+//! Tests of events and metrics: events have operation, digest and attempt; no event and no metric contains a
+//! key or a result.
 
 use crate::events::Events;
 use crate::support;
@@ -16,12 +16,12 @@ use tracing_subscriber::fmt::format::FmtSpan;
 const KEY: &str = "4711-private-key";
 const RESULT: &str = "private-result";
 
-/// Starts with all events that a subscriber can get.
+/// Starts to collect every event that a subscriber can get.
 fn start() -> (Events, tracing::subscriber::DefaultGuard) {
     Events::with(tracing::Level::TRACE, FmtSpan::FULL)
 }
 
-/// The fields of idem's events, after a check that each has the required fields and that the log contains
+/// The fields of idem's events. Checks that each event has the required fields, and that the log contains
 /// neither key nor result.
 fn fields(log: &Events) -> Vec<Value> {
     let text = log.text();

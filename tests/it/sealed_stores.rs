@@ -13,7 +13,7 @@ use sealed_support::{claim, granted, key, recorded_as, replayed, ring, step, val
 
 const SECRET: [u8; 32] = [0x21; 32];
 
-/// Secrets that the store must not hold: key, result and the bytes of the fingerprint.
+/// Secrets that the store must not hold: key, result, step and the bytes of the fingerprint.
 const KEY: &str = "alice@example.com/4111111111111111";
 const RESULT: &[u8] = b"{\"receipt\":\"RCPT-000-111-222\",\"name\":\"Alice Cooper\"}";
 const STEP: &[u8] = b"{\"reservation\":\"RSRV-333-444\"}";
@@ -25,12 +25,13 @@ const LIMIT: usize = 1 << 17;
 /// All wrappers, in the order that the page of guarantees names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
-    // The cache does not know when a result ends. So here its memory answers only claims of the same
+    // The cache does not know when a result expires. So here it answers from memory only claims of the same
     // microsecond.
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 
-/// Without the checks of listings, which return digests instead of keys, and the sizes of sealed results.
+/// Leaves out the checks of listings, because listings return digests instead of keys, and the sizes of
+/// sealed results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }

@@ -1,5 +1,5 @@
-//! Tests that the claims and completions of the stores are small. Every call has room for both, and
-//! allocators are slow for memory that is larger than a kilobyte and freed in another thread.
+//! Tests that the futures of the stores' claims and completions are small. The engine allocates both in every
+//! call, and allocators are slow for memory that is larger than a kilobyte and freed in another thread.
 
 use std::any::type_name;
 
@@ -9,7 +9,7 @@ use idem::{
     RedisStore, SqliteStore, Store,
 };
 
-/// The size of the future that a step returns, in bytes.
+/// The size of the future that a store's operation returns, in bytes.
 fn size<'a, S: 'a, R: 'a, F: Future>(_: impl FnOnce(&'a S, &'a RecordKey, &'a R) -> F) -> usize {
     size_of::<F>()
 }

@@ -1,7 +1,7 @@
 //! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
 //! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
 //! This file tests what carries the transaction, settings that cannot be combined with it, a claim that is
-//! lost meanwhile, and a look at the record that comes too early.
+//! lost during the transaction, and a call that reads the record before another call commits it.
 
 use std::time::Duration;
 

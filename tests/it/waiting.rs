@@ -18,7 +18,7 @@ async fn the_waiters_of_a_process_share_one_poll() {
     let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
     let recording = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        // Directly on the store, as another process does, so no waiting call is woken.
+        // Completes the key directly on the store, as another process does, so no waiting call is woken.
         store.inner().complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
         tokio::time::Instant::now()
     };

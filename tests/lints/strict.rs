@@ -1,5 +1,5 @@
-//! Every kind of expansion, under every lint that a strict crate may deny. It is the root of a crate of each
-//! edition.
+//! Every kind of expansion, under every lint that a strict crate may deny. For each edition, one crate has
+//! this file as its root.
 #![deny(
     warnings,
     clippy::all,

@@ -48,7 +48,7 @@ impl From<Error> for Failure {
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Uses durations and templates, in which a place has a method.
+/// Uses durations and a template with a placeholder that calls a method.
 ///
 /// # Errors
 ///

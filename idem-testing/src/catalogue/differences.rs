@@ -1,6 +1,6 @@
 //! What the differences between two catalogues mean for existing records, as sentences.
 //!
-//! Knows no file and no program.
+//! Only compares two values. `mod.rs` reads and writes the file.
 
 use idem_runtime::{Catalogue, CatalogueKeyPart, CatalogueOperation};
 
@@ -63,7 +63,7 @@ pub(super) fn contradictions(catalogue: &Catalogue) -> Vec<String> {
             operation.path
         )
     });
-    // The operations are in the order of their scopes.
+    // The operations are sorted by scope, so two with the same scope are neighbours.
     let pairs =
         operations.windows(2).filter(|pair| pair[0].scope.is_some() && pair[0].scope == pair[1].scope);
     let clashes = pairs.filter_map(|pair| {

@@ -11,8 +11,8 @@ use idem_runtime::{Catalogue, catalogue};
 pub use differences::differences;
 
 /// Compares the catalogue of this program with the file at `path`, and reports what each difference does to
-/// existing records. With `IDEM_UPDATE=1` in the environment it writes the file instead; read the differences
-/// in the commit then.
+/// existing records. With `IDEM_UPDATE=1` in the environment it writes the file instead; then review the
+/// differences when you commit the file.
 ///
 /// The path is relative to the package, because cargo runs tests there. Functions that the test binary itself
 /// annotates are part of its catalogue; see [`assert_catalogue_of`] to leave them out. A crate that the test
@@ -27,8 +27,8 @@ pub use differences::differences;
 ///
 /// # Panics
 ///
-/// If the two differ, the file cannot be read or written, an operation has no scope, or two operations with
-/// the same scope have different keys or types.
+/// If the catalogue and the file differ, the file cannot be read or written, an operation has no scope, or
+/// two operations with the same scope have different keys or types.
 #[track_caller]
 pub fn assert_catalogue(path: impl AsRef<Path>) {
     assert_catalogue_of(&catalogue(), path);

@@ -13,7 +13,7 @@ const SHOWN: usize = 60;
 #[derive(Default)]
 pub(super) struct History(Mutex<Vec<String>>);
 
-/// The place of one operation in the history.
+/// The position of one operation in the history.
 #[derive(Clone, Copy)]
 pub(super) struct Line(usize);
 

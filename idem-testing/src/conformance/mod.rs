@@ -70,7 +70,7 @@ pub struct Violation {
 }
 
 /// Runs the checks of this theme, one after the other, each on a subject of its own from `factory`. The tests
-/// from [`conformance_suite!`](crate::conformance_suite) call it.
+/// from [`conformance_suite!`](crate::conformance_suite) call this function.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ impl Check {
 }
 
 impl Violation {
-    /// The name of the check that found it.
+    /// The name of the check that found the violation.
     #[must_use]
     pub const fn check(&self) -> &'static str {
         self.name

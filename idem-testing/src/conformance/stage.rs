@@ -1,4 +1,4 @@
-//! The states of a key, and how to bring a key there. Table-driven checks start from them.
+//! The states of a key, and how to bring a key into each. Table-driven checks start from these states.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use idem_core::protocol::{Claim, CompleteAnswer, OnCrash, ReleaseAnswer, Release
 pub(super) enum Stage {
     /// The lease runs.
     Running,
-    /// The lease is over, and no claim has found that yet.
+    /// The lease is over, and no claim has noticed that yet.
     Lapsed,
     /// It was released and can be claimed.
     Released,

@@ -31,21 +31,23 @@ impl Profile {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
 
-    /// A store with its own clock: the kit waits for the end of short leases, of 80 ms unless set.
+    /// A store with its own clock: the kit waits for the end of short leases, which take 80 ms unless
+    /// [`short`](Self::short) sets another time.
     pub const fn real_clock() -> Self {
         Self { clock: Clock::Real, short: Duration::from_millis(80), ..Self::tokio_clock() }
     }
 
-    /// The length of the leases and lifetimes whose end the kit waits for.
+    /// Sets the length of the leases and lifetimes whose end the kit waits for.
     pub const fn short(mut self, short: Duration) -> Self {
         self.short = short;
         self
     }
 
-    /// Runs only a sample: one in `one_in` of the thousands of short traces (others each time), and the same
-    /// part of the other long checks, which are a random history, duels (for at least 16 keys), races (of at
-    /// least 100 callers) and the steps of one record (at least 200). Use it for a server that takes long for
-    /// each request, such as an emulator, and for a second path to a store that another test checks in full.
+    /// Runs only a sample: one in `one_in` of the thousands of short traces (different ones each time), and
+    /// the same part of the other long checks, which are a random history, duels (for at least 16 keys),
+    /// races (of at least 100 callers) and the steps of one record (at least 200). Use it for a server that
+    /// takes long for each request, such as an emulator, and for a second path to a store that another test
+    /// checks in full.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self

@@ -46,7 +46,7 @@ pub(super) struct Trial {
     scope: Scope,
 }
 
-/// A claim that was granted once.
+/// A claim that was granted. It may have been lost since.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) key: RecordKey,
@@ -267,7 +267,7 @@ impl Trial {
         same("the record must not change", &self.get(key).await?, before)
     }
 
-    /// Lets `count` tasks, over all handles, do the same at the same time.
+    /// Runs `each` in `count` tasks at the same time, spread over all handles.
     pub(super) async fn race<T, F>(&self, count: usize, each: impl Fn(usize, Witness) -> F) -> Checked<Vec<T>>
     where
         T: Send + 'static,

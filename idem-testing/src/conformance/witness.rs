@@ -14,7 +14,7 @@ use idem_core::protocol::{Answer, Record, Request};
 use idem_core::{Store, Waiters};
 use idem_runtime::DynStore;
 
-/// How many characters of a key are shown. They are escaped, because they are hostile.
+/// How many characters of a key are shown. They are escaped, because the checks use hostile keys.
 const KEY_SHOWN: usize = 48;
 
 /// A store with faults on demand and a history of its operations.

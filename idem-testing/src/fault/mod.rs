@@ -61,17 +61,17 @@ impl<S: Store> FaultStore<S> {
         Self::seeded(inner, 0, Rates::none())
     }
 
-    /// Wraps `inner`, with random faults at these rates. With the same seed, the first, the second, ..
-    /// operation of each kind has the same fault.
+    /// Wraps `inner`, with random faults at these rates. With the same seed, the n-th operation of each kind
+    /// always has the same fault.
     ///
-    /// Print the seed: [`testing::seed`](crate::seed) does.
+    /// Print the seed, as [`testing::seed`](crate::seed) does.
     #[must_use]
     pub fn seeded(inner: S, seed: u64, rates: Rates) -> Self {
         Self { inner, plan: Arc::new(Mutex::new(Plan::seeded(seed, rates))) }
     }
 
     /// Queues a fault for the operations of this kind: the next operation gets the first queued fault. `None`
-    /// lets one operation pass.
+    /// lets one operation through without a fault.
     pub fn next(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.plan().push(kind, fault.into());
     }

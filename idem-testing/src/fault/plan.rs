@@ -73,27 +73,28 @@ impl fmt::Display for OperationKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not applied, and the error says so: [`StoreErrorKind::Unavailable`](idem_core::StoreErrorKind).
+    /// The operation is not applied, and the error says so:
+    /// [`StoreErrorKind::Unavailable`](idem_core::StoreErrorKind).
     FailBefore,
-    /// It is applied, and its answer is lost:
+    /// The operation is applied, but its answer is lost:
     /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
     FailAfter,
-    /// Its answer is lost at once, and it is applied only after this time, when nobody expects it any more:
-    /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
+    /// The answer is lost at once, and the operation is applied only after this time, when nobody expects it
+    /// any more: [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
     FailThenApply(Duration),
-    /// It is applied after this time.
+    /// The operation is applied after this time.
     DelayBefore(Duration),
-    /// It is applied at once and answered after this time.
+    /// The operation is applied at once and answered after this time.
     DelayAfter(Duration),
-    /// It is not applied and never answered. The caller must give up by itself.
+    /// The operation is not applied and never answered. The caller must give up by itself.
     HangBefore,
-    /// It is applied and never answered. The caller must give up by itself.
+    /// The operation is applied but never answered. The caller must give up by itself.
     HangAfter,
 }
 
 /// How often each fault happens, as a probability for each operation.
 ///
-/// The probabilities are summed in the order of the setters; a fault beyond the sum of 1 never happens.
+/// The probabilities are added up in the order of the setters. Whatever exceeds a sum of 1 never happens.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -128,13 +129,14 @@ impl Rates {
         self
     }
 
-    /// How often an operation is applied and its answer lost.
+    /// How often an operation is applied but its answer is lost.
     pub const fn fail_after(mut self, probability: f64) -> Self {
         self.fail_after = probability;
         self
     }
 
-    /// How often an answer is lost at once and the operation applied later, after at most the longest delay.
+    /// How often an answer is lost at once, and the operation is applied later: after at most the longest
+    /// delay of [`delay`](Self::delay).
     pub const fn apply_late(mut self, probability: f64) -> Self {
         self.apply_late = probability;
         self

@@ -79,7 +79,7 @@ async fn what_is_in_line_comes_before_being_down_and_that_before_always() {
     assert!(store.get(&key("a")).await.is_ok());
 }
 
-/// The faults of the first operations of a kind.
+/// The faults of 400 operations of one kind. With `between`, other operations come in between.
 async fn faults(seed: u64, rates: Rates, between: bool) -> Vec<Option<StoreErrorKind>> {
     let store = FaultStore::seeded(MemoryStore::new(), seed, rates);
     let mut seen = Vec::new();

@@ -1,7 +1,7 @@
 //! Runs a test body many times, each time with one injury at another place.
 //!
 //! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store`
-//! and `trial` pass the places; `panics` keeps a run from printing its panics.
+//! and `trial` report to it each place that they reach; `panics` keeps a run from printing its panics.
 
 mod panics;
 mod state;
@@ -41,9 +41,9 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once without injuries, and then once for each injury at each place that it passed. The places
-/// are every operation of the trial's store and every await of its calls. Time is paused.
-/// [`idempotent_test`](crate::idempotent_test) generates this call.
+/// Runs `body` once without injuries, and then once for each injury that is possible at each place that this
+/// first run passed. The places are every operation of the trial's store and every await of its calls. Time
+/// is paused. [`idempotent_test`](crate::idempotent_test) generates this call.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -58,8 +58,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
-/// The report has the panics of the body; they are not printed. A test also fails if its calls do not use the
-/// store of the trial, or if a run does not reach the place of its injury.
+/// The report contains the panics of the body, which are not printed. A test also fails if its calls do not
+/// use the store of the trial, or if a run does not reach the place of its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();
@@ -153,7 +153,7 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// If an injury broke the test, with a list of all that did.
+    /// If an injury broke the test. The message lists all injuries that did.
     #[allow(clippy::print_stdout, reason = "the harness shows what a test prints")]
     #[track_caller]
     pub fn assert_whole(&self) {

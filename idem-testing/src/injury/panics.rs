@@ -31,8 +31,8 @@ impl Panics {
         panics.push(panic);
     }
 
-    /// The panic with this payload, which ended the run, and then the others, which tasks of the run may have
-    /// hidden.
+    /// The panic with this payload, which ended the run, followed by the run's other panics, which its tasks
+    /// may have hidden.
     fn message(&self, payload: &(dyn Any + Send)) -> String {
         let mut panics = self.lock();
         let text = text(payload);
@@ -64,7 +64,7 @@ pub(super) fn caught(run: impl FnOnce(&Panics)) -> Result<(), String> {
     ended.map_err(|payload| panics.message(payload.as_ref()))
 }
 
-/// The hook stays for the rest of the process: tests on other threads may need it.
+/// Installs the hook once, for the rest of the process, because tests on other threads may need it.
 fn install_hook() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

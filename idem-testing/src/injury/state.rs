@@ -25,14 +25,14 @@ const SAME_POINTS: &str = "help: make the store and all other state in the body 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Injury {
-    /// The worker dies before the operation is applied, or while it awaits.
+    /// The worker dies before the operation is applied, or during an await.
     CrashBefore,
     /// The worker dies after the operation was applied.
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker pauses until its lease is over and another worker has the call; then it continues while the
-    /// other worker runs.
+    /// The worker pauses until its lease is over and another worker runs the call; then it continues while
+    /// the other worker runs.
     LeaseLost,
     /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,
@@ -103,13 +103,13 @@ impl fmt::Display for Target {
 /// A call that the trial makes.
 pub(super) type CallId = u64;
 
-/// What happens to an operation.
+/// What happens to an operation at a place.
 pub(super) enum Met {
-    /// It is applied.
+    /// The operation is applied.
     Apply,
-    /// It is refused, because its worker is dead or paused.
+    /// The operation is refused, because its worker is dead or paused.
     Unheard,
-    /// It is injured.
+    /// The operation is injured.
     Struck(Injury),
 }
 
@@ -127,7 +127,7 @@ pub(super) struct State {
     /// The call whose worker is paused.
     pub(super) paused: Option<CallId>,
     pub(super) longest_lease: Duration,
-    /// The injury of an operation that the driver of the call must handle.
+    /// The injury that an operation met, until the driver of its call handles it.
     raised: Option<Injury>,
     driver: Option<Waker>,
 }
@@ -155,7 +155,7 @@ impl State {
         self.last_call
     }
 
-    /// Longer than any lease that was claimed.
+    /// A time longer than any lease that was claimed.
     pub(super) fn beyond_leases(&self) -> Duration {
         self.longest_lease * 2 + Duration::from_secs(1)
     }
@@ -189,8 +189,8 @@ impl State {
     }
 
     /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one,
-    /// belongs to the call that is driven. Between two calls, it belongs to the last call, whose background
-    /// work may still run.
+    /// belongs to the call that is polled now. Between two polls, it belongs to the last call, whose
+    /// background work may still run.
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
         let current = self.driven.unwrap_or(self.last_call);
         let worker = owner.map_or(current, |owner| *self.workers.entry(owner).or_insert(current));

@@ -9,7 +9,7 @@ use std::task::Poll;
 use super::state::{CallId, Injury, Place, State, Target};
 use super::store::TrialStore;
 
-/// How many times a call is made until there is an answer.
+/// How many times a call is made at most, until there is an answer.
 const TRIES: usize = 6;
 
 /// One run of a test: its store, and the calls that are injured.
@@ -38,9 +38,9 @@ impl Trial {
     }
 
     /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an
-    /// answer, and then once more. All callers that get a value must get the same one, which is returned. For
-    /// a crash, the future is dropped and its worker is cut off from the store: its destructors run, but have
-    /// no effect on the store.
+    /// answer, and then once more. All callers that get a value must get the same one, which is returned. A
+    /// crash drops the future and cuts its worker off from the store, so its destructors run but have no
+    /// effect on the store.
     ///
     /// # Panics
     ///
@@ -92,7 +92,8 @@ impl Trial {
         answers
     }
 
-    /// Makes one call with its injury. `None` if the caller is gone and gets no answer.
+    /// Makes one call with its injury. `None` if the worker died or the caller went away, so that nobody gets
+    /// an answer.
     async fn drive<T, E, F, B>(&self, call: &F, answers: &mut Vec<Result<T, E>>) -> Option<Result<T, E>>
     where
         F: Fn() -> B,
@@ -141,7 +142,7 @@ impl Trial {
         ended
     }
 
-    /// A call by another worker, without an injury, because a run has only one.
+    /// A call by another worker. It has no injury, because a run has only one.
     async fn other<A, F: Fn() -> B, B: Future<Output = A>>(&self, call: &F) -> A {
         self.state().begin();
         call().await

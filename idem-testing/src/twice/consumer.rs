@@ -11,12 +11,12 @@ use idem_messages::{Consumer, DeadLetter, Delivery};
 
 use super::Twice;
 
-/// How the consumer settles a message with the broker, in words; as an error, after what time the message is
-/// retried.
+/// How the consumer settles a message with the broker: `Ok` with words if it acknowledges or rejects the
+/// message, `Err` with the delay if it retries the message.
 type Settlement = Result<String, Duration>;
 
-/// One delivery of the message, its settlement and its dead letter. The broker does not learn how the
-/// delivery is settled.
+/// One delivery of the message, with its settlement and its dead letter. They are only noted; the broker
+/// learns nothing of them.
 struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>, &'m Cell<Option<DeadLetter>>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {

@@ -1,4 +1,4 @@
-//! The same for gRPC: calls with the metadata `idempotency-key`, and answers with trailers.
+//! Repeats gRPC calls, which have the key in the metadata `idempotency-key`, and whose answers have trailers.
 
 use std::future::ready;
 use std::marker::PhantomData;

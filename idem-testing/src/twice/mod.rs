@@ -36,8 +36,8 @@ pub fn twice<S>(inner: S) -> Twice<S> {
     }
 }
 
-/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer. Make one
-/// by [`twice`].
+/// Repeats what a test does with a service, a consumer or a function, and gives the test one answer.
+/// [`twice`] makes a `Twice`.
 ///
 /// 1. Two requests arrive at the same time, and their connections break as soon as their handlers wait. Then
 ///    two more arrive, whose connections break one wait later, and so on until one is answered: 16 pairs at
@@ -108,8 +108,9 @@ pub struct Twice<S, K = ()> {
 
 impl<S, K> Twice<S, K> {
     /// Counts what a request, message or call may do once, such as charges or sent messages. `count` is
-    /// called before and after each request, message or call, which may raise it by one: count orders, not
-    /// their rows. With `effects`, a test must not run them at the same time.
+    /// called before and after each request, message or call, which may raise the count by one: count orders,
+    /// not their rows. With `effects`, a test must not make several requests, messages or calls at the same
+    /// time.
     #[must_use]
     pub fn effects<F>(mut self, count: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -127,7 +128,7 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Drops nothing: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
+    /// Drops no run: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

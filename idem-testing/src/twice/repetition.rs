@@ -19,7 +19,7 @@ use super::Twice;
 /// How long a run is repeated while another run with its key is in flight.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an answer means for its client. The test gets the lowest of all runs' meanings.
+/// What an answer means for its client. The test gets the answer whose meaning comes first in this list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AnswerKind {
     /// Every later run must get the same answer.
@@ -78,8 +78,8 @@ impl Drop for Proof {
 }
 
 impl<S, K> Twice<S, K> {
-    /// Makes all runs, and checks them. `subject` is the word for what is repeated. Failures call it by
-    /// `name`, or else by its operation.
+    /// Makes all runs, and checks them. Failures call what is repeated by `name`, or else by the word
+    /// `subject` and its operation.
     pub(super) async fn repeat<A, E, B, F>(&self, subject: &str, name: Option<&str>, once: F) -> Result<A, E>
     where
         F: Fn() -> B,
@@ -118,8 +118,8 @@ impl<S, K> Twice<S, K> {
 }
 
 /// Makes groups of `count` runs at the same time, until a run is answered. The first group is dropped when it
-/// has waited once, and each later group one wait later, up to `limit` groups. Returns the last group, and
-/// how many groups were dropped.
+/// has waited once, and each later group is dropped one wait later than the group before, up to `limit`
+/// groups. Returns the last group, and how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

@@ -54,7 +54,7 @@ fn a_call_survives_every_injury_of_reading_its_steps() {
         assert_eq!(trial.call(call).await, 7);
     });
     assert!(report.broken().is_empty(), "{report}");
-    // Claim, record the step, release; claim, read, complete; and the claim of the repeated call.
+    // The places: claim, record the step, release; claim, read, complete; and the claim of the repeated call.
     assert_eq!((report.places(), report.runs()), (7, 1 + 7 * 7), "{report}");
 }
 

@@ -1,4 +1,4 @@
-//! The promises of the protocol over long random histories, deeper than an exploration goes.
+//! The promises of the protocol, checked over random histories that are longer than the model check explores.
 //!
 //! The workers, the events and the shadow that judges them are the same as in the model check.
 
@@ -47,7 +47,7 @@ proptest! {
         let (mut world, mut history) = (World::new(&setup), Vec::new());
         world.key.now = Timestamp::from_micros(start);
         for choice in choices {
-            // Time passes often enough for leases to end.
+            // Three ticks, so that time passes often enough for leases to end.
             let mut actions = vec![Action::Tick; 3];
             world.actions(&setup, &mut actions);
             history.push(choice.get(&actions).clone());

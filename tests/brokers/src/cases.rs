@@ -19,8 +19,8 @@ use crate::{Delivered, Failed, Handler, Queue, Settings, Shop, emptied, until};
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How long a handler takes that is slower than any broker in the tests waits for an acknowledgement. They wait
-/// five seconds, so that a worker that stands still for a moment keeps its messages.
+/// How long a slow handler takes: longer than any broker in the tests waits for an acknowledgement. The
+/// brokers wait five seconds, so that a worker that pauses for a moment keeps its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.
@@ -40,7 +40,7 @@ pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
     }
 }
 
-/// Runs a worker, which gets its shutdown, until `over` returns.
+/// Runs a worker until `over` returns. `work` gets the future that shuts the worker down.
 pub async fn until_over<W: Future>(
     work: impl FnOnce(BoxFuture<'static, ()>) -> W,
     over: impl Future<Output = ()>,
@@ -61,7 +61,7 @@ pub async fn work_until(
     handler: Handler,
     over: impl Future<Output = ()>,
 ) -> Summary {
-    // A broker's future has many kilobytes.
+    // Boxed, because the future of a broker's worker has many kilobytes.
     Box::pin(until_over(|shutdown| queue.work(shutdown, settings, handler), over)).await
 }
 
@@ -111,7 +111,7 @@ async fn a_message_that_always_fails_is_set_aside_with_its_last_error(queue: &im
     assert_eq!((summary.retried, summary.rejected, shop.deliveries()), (2, 2, 4), "{summary:?}");
     let letters = letters(queue, 2).await;
     assert!(letters.iter().all(|letter| letter.reason.as_deref() == Some("exhausted")), "{letters:?}");
-    // In one line of bounded length.
+    // Each error is one line of bounded length.
     let mut errors: Vec<_> = letters.into_iter().filter_map(|letter| letter.error).collect();
     errors.sort();
     assert_eq!(errors, ["the bank said:  100% of Müller’s € are gone", &format!("{}...", "€".repeat(340))]);
@@ -143,8 +143,8 @@ async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_
     assert_eq!((shop.effects().len(), rest.replayed), (30, 0), "{rest:?}");
 }
 
-/// `broken` is the same queue, with a place for dead letters that does not exist: a message that is rejected
-/// is neither lost nor acknowledged.
+/// `broken` is the same queue, but its place for dead letters does not exist. A message that is rejected must
+/// be neither lost nor acknowledged.
 pub async fn a_message_stays_while_it_cannot_be_set_aside<Q: Queue>(queue: &Q, broken: &Q) {
     let (shop, progress) = (Shop::default(), Progress::new());
     queue.send("1").await;
@@ -158,8 +158,9 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside<Q: Queue>(queue: &Q, b
     assert_eq!(shop.effects(), ["1"]);
 }
 
-/// Runs a worker of ten handlers over fifteen messages, of which the first is handled at once and the others take longer than the
-/// broker waits for an acknowledgement. A message that was delivered must not be delivered again while it waits for a handler.
+/// Runs a worker of ten handlers over fifteen messages. The first message is handled at once; the others take
+/// longer than the broker waits for an acknowledgement. A message that was delivered must not be delivered
+/// again while it waits for a handler.
 pub async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker(queue: &impl Queue) {
     let (deliveries, progress) = (Arc::new(Mutex::new(BTreeMap::new())), Progress::new());
     for order in 0..15 {
@@ -183,7 +184,8 @@ pub async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker(queue: &im
     assert!(deliveries.lock().unwrap().values().all(|highest| *highest == 1), "{deliveries:?}");
 }
 
-/// `restart` kills the broker and starts it again on its data, while a worker is in the middle of the messages.
+/// `restart` kills the broker and starts it again on its data, while a worker is in the middle of the
+/// messages.
 pub async fn a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on<Q: Queue + 'static>(
     queue: Q,
     restart: impl AsyncFnOnce(),
@@ -192,7 +194,7 @@ pub async fn a_broker_that_is_restarted_loses_nothing_and_the_worker_goes_on<Q: 
     for order in 0..200 {
         queue.send(&order.to_string()).await;
     }
-    // In a task of its own, which also shows that the future of `run_until` is `Send`.
+    // The worker runs in its own task, which also shows that the future of `run_until` is `Send`.
     let (worker, handler) = (queue.clone(), shop.ships(Duration::from_millis(50)));
     let worker = tokio::spawn(async move { worker.work(pending().boxed(), Shop::settings(), handler).await });
     until("it works", async || shop.effects().len() > 20).await;

@@ -49,7 +49,7 @@ pub struct Delivered {
     pub body: String,
     /// Its header `Trace`.
     pub trace: Option<String>,
-    /// How often it was delivered, where the broker says so.
+    /// How often the message was delivered, if the broker says so.
     pub deliveries: u32,
 }
 
@@ -61,7 +61,7 @@ pub trait Queue: Send + Sync {
     /// Sends a message, with the header `Trace` whose value is `t-` followed by the body.
     fn send(&self, body: &str) -> impl Future<Output = ()> + Send;
 
-    /// Runs the crate's source over it.
+    /// Runs a worker on this queue with the crate's source.
     fn work(
         &self,
         shutdown: BoxFuture<'static, ()>,
@@ -69,13 +69,14 @@ pub trait Queue: Send + Sync {
         handler: Handler,
     ) -> impl Future<Output = Summary> + Send;
 
-    /// The number of unfinished messages, including those that a worker holds. `None` if the broker does not answer.
+    /// The number of unfinished messages, including those that a worker holds. `None` if the broker does not
+    /// answer.
     fn left(&self) -> impl Future<Output = Option<u64>> + Send;
 
     /// The crate's source of messages.
     type Source: Broker;
 
-    /// A new one.
+    /// Makes a new source.
     fn source(&self) -> Self::Source;
 
     /// The dead letters as the crate's source lists them.

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 use crate::cases::work_off;
 use crate::{Failed, Handler, Queue, Shop, until};
 
-/// Names of operations, which are any text.
+/// Names of operations. A name may be any text.
 const SHIP: &str = "100 % orders.größe";
 const RETURN: &str = "orders.return";
 
-/// Ships under one operation, returns under another. Until the carrier opens, every order fails and uses up
-/// its one attempt.
+/// Ships some orders under one operation, and returns others under another. Until the carrier opens, every
+/// order fails and uses up its one attempt.
 fn carries(shop: &Shop, store: &MemoryStore, is_open: &Arc<AtomicBool>) -> Handler {
     let (to, store, is_open) = (shop.clone(), store.clone(), is_open.clone());
     shop.notes(move |order| {
@@ -47,8 +47,8 @@ pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLett
     letters
 }
 
-/// Two messages fail for good and are set aside. One goes back without its record and is handled once; the other goes back
-/// with its record, which refuses it again.
+/// Two messages fail for good and are set aside. One goes back without its record and is handled once. The
+/// other goes back with its record, which refuses the message again.
 pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &impl Queue) {
     let (shop, store, is_open) = (Shop::default(), MemoryStore::new(), Arc::<AtomicBool>::default());
     let carries = || carries(&shop, &store, &is_open);
@@ -93,7 +93,7 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     letters(queue, 0).await;
 }
 
-/// A redrive is dropped later and later, until one gets to its end.
+/// Drops one redrive after another, each a little later, until one completes.
 pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &impl Queue) {
     let shop = Shop::default();
     let orders = ["1", "2", "3"];
@@ -104,7 +104,7 @@ pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &imp
     work_off(queue, Shop::settings(), poison).await;
     letters(queue, 3).await;
     let (mut drops, mut patience) = (0, Duration::ZERO);
-    // Letters that a dropped redrive had read are hidden for a while, by some brokers.
+    // Some brokers hide a letter for a while after a redrive has read it, even if the redrive was dropped.
     until("all messages are in the queue", async || {
         let is_dropped = timeout(patience, queue.redrive(Redrive::all())).await.is_err();
         drops += u32::from(is_dropped);

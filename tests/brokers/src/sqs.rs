@@ -7,7 +7,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use crate::Failure;
 
 /// A client of the emulator, and the URLs of a queue and of the queue `NAME-dead`, created where they are
-/// missing. A message stays hidden for `visibility` seconds while a worker has it: one number for each queue.
+/// missing. `visibility` says for each queue how many seconds a message stays hidden while a worker has it.
 /// `kind` is the end of the names: nothing, or `.fifo`.
 pub async fn open(
     endpoint: &str,

@@ -145,8 +145,8 @@ impl Slow {
     }
 }
 
-/// Whether a repeated request is a replay. Both responses must have the same status, and a replay the same
-/// body.
+/// Whether a repeated request is a replay. Both responses must have the same status, and a replay must also
+/// have the same body.
 pub(crate) async fn is_kept(server: &Server, request: Request) -> bool {
     let (first, again) = (server.ask(request.clone()).await, server.ask(request).await);
     assert!(!first.is_replay() && first.status == again.status, "{first:?} {again:?}");
@@ -154,7 +154,7 @@ pub(crate) async fn is_kept(server: &Server, request: Request) -> bool {
     again.is_replay()
 }
 
-/// The answer when no other request with the key is in flight any more.
+/// Repeats the request until no other request with the key is in flight, and returns the answer.
 pub(crate) async fn when_free(server: &Server) -> Answer {
     loop {
         let answer = server.ask(Request::post("/pay", "k")).await;

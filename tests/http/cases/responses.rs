@@ -83,7 +83,7 @@ async fn a_response_of_another_length_than_it_says_breaks_off_and_is_not_kept() 
     for (first, come) in [(&["begin "][..], false), (&[], false), (&["begin ", "end", " and more"], true)] {
         let runs = Runs::default();
         let count = runs.clone();
-        // Every response declares nine bytes. All responses after the first have nine.
+        // Every response declares nine bytes. All responses after the first have nine bytes.
         let handler = move || async move {
             let pieces: &[&str] = if count.run() == 1 { first } else { &["begin ", "end"] };
             let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece.as_bytes())));

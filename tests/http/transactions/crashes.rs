@@ -59,8 +59,8 @@ impl Process {
     }
 }
 
-/// The answer after the database server has noticed that the connection with the key is gone. No lease must
-/// expire first.
+/// Repeats the request until the database server has noticed that the connection that had the key is gone,
+/// and returns the answer. The limit is shorter than a lease, so no lease may expire first.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {
@@ -95,7 +95,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
     let second = Process::start(&bank.database, "answers");
-    // Each process makes the writes that it makes only once before the commits are held.
+    // Before the commits are held, each process makes the writes that a process makes only once.
     for (process, key) in [(&first, "first"), (&second, "second")] {
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }

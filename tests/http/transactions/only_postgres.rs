@@ -27,7 +27,7 @@ async fn through_a_pooler_in_transaction_mode_twenty_duplicates_have_one_effect(
     let pooler = PgBouncer::start(&database, "default_pool_size=3");
     let bank = Bank::<Pg>::on(database, &pooler.url(), 4, |builder| builder).await;
     have_one_effect(&bank).await;
-    // Only the locks of this database, because other tests use the same server.
+    // Counts only the locks of this database, because other tests use the same server.
     let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     assert_eq!(tokio::task::block_in_place(|| bank.database.sql(locks)), "0");
@@ -120,7 +120,7 @@ async fn a_begin_goes_on_when_its_client_goes_away() {
     late.waits.notified().await;
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    // Lets the handler's task end, which is aborted too.
+    // Lets the handler's task end, which is aborted together with the call.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

@@ -39,7 +39,7 @@ impl Aws {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 
-    /// Its process.
+    /// The emulator's process.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -1,5 +1,5 @@
-//! A database server, with a process of its own or one that tests share, a user that is not root, and a data folder that is copied
-//! from one that was made earlier.
+//! A database server, which runs as a user that is not root, on a copy of a data folder that was made
+//! earlier. Its process belongs to one test or is shared by several.
 
 use std::fs;
 use std::iter;
@@ -19,22 +19,22 @@ const NOBODY: u32 = 65_534;
 /// The file with the certificate of a server with TLS, in its folder.
 pub(crate) const CERTIFICATE: &str = "certificate.pem";
 
-/// Why a test may not disturb a server.
+/// The message of a panic when a test tries to disturb a shared server.
 const OTHERS: &str = "other tests use this server: start one";
 
 /// What differs between database servers.
 pub trait Engine: 'static {
-    /// Its name in `scripts/servers`.
+    /// The server's name in `scripts/servers`.
     const WORD: &str;
-    /// The settings with which it does not wait for the disk.
+    /// The settings with which the server does not wait for the disk.
     const FAST: &[&str];
     /// The settings of a server that tests share.
     const SHARED: &[&str];
     /// The database of a server that is not shared.
     const DATABASE: &str;
-    /// Whether a new server has it.
+    /// Whether a new server has the database [`DATABASE`](Self::DATABASE).
     const HAS_DATABASE: bool;
-    /// What follows `drop database NAME`, for one that is in use.
+    /// The words after `drop database NAME` that make the server drop a database that is in use.
     const FORCE: &str;
 
     /// Makes a data folder.
@@ -43,10 +43,11 @@ pub trait Engine: 'static {
     /// Makes a key and the file `certificate.pem` for `localhost`, beside the data.
     fn make_certificate(folder: &Path);
 
-    /// The command that starts it, with TLS if it has a certificate.
+    /// The command that starts the server, with TLS if the folder has a certificate.
     fn command(port: u16, folder: &Path, settings: &[String]) -> Command;
 
-    /// Its client, which runs a statement, outside of any database of a test unless it is given one.
+    /// The command of the client that runs a statement: in `database`, or outside of all databases of tests
+    /// if `database` is `None`.
     fn client(port: u16, database: Option<&str>, statement: &str) -> Command;
 
     /// The URL of a database.
@@ -56,7 +57,7 @@ pub trait Engine: 'static {
 /// One server, with an administrator who has no password, and a database on it.
 pub struct DatabaseServer<E: Engine> {
     port: u16,
-    /// Its process, unless other tests use it too.
+    /// The server's process; `None` if other tests use the server too.
     process: Option<Server>,
     _shared: Option<Shared>,
     database: String,
@@ -64,8 +65,8 @@ pub struct DatabaseServer<E: Engine> {
 }
 
 impl<E: Engine> DatabaseServer<E> {
-    /// A new database on a server that other tests use too, for tests that neither stop nor configure it. The database is dropped
-    /// with the value.
+    /// A new database on a server that other tests use too, for tests that neither stop nor configure the
+    /// server. The database is dropped with the value.
     pub fn shared() -> Self {
         let shared = Shared::join(E::WORD, E::make_data, &recipe::<E>(E::SHARED));
         Self::of(shared.port, None, Some(shared), unique()).with_database()
@@ -81,12 +82,13 @@ impl<E: Engine> DatabaseServer<E> {
         Self::with(&[E::FAST, settings].concat())
     }
 
-    /// Starts a server with these settings, and the machine's or its own defaults for the rest: it waits for the disk.
+    /// Starts a server with these settings, and defaults for all others. The server waits for the disk.
     pub fn with(settings: &[&str]) -> Self {
         Self::prepared(E::make_data, settings)
     }
 
-    /// Starts a server with TLS and a self-signed certificate for `localhost`: [`certificate`](Self::certificate).
+    /// Starts a server with TLS and a self-signed certificate for `localhost`:
+    /// [`certificate`](Self::certificate).
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
             E::make_data(folder);
@@ -117,7 +119,7 @@ impl<E: Engine> DatabaseServer<E> {
         self
     }
 
-    /// Starts it again after it was killed or stopped, and returns when it has recovered.
+    /// Starts the server again after it was killed or stopped, and returns when it has recovered.
     pub fn restart(&mut self) {
         let begin = Instant::now();
         loop {
@@ -129,8 +131,9 @@ impl<E: Engine> DatabaseServer<E> {
         }
     }
 
-    /// Waits until it accepts statements, which it does some time after it listens, or has ended: a process of a killed server
-    /// may still listen, and has its memory, without which the next one does not start.
+    /// Waits until the server accepts statements, which it does some time after it listens, or until it has
+    /// ended: a new server ends while a process of the killed one still listens or still has its shared
+    /// memory.
     fn is_ready(&mut self) -> bool {
         let mut is_ready = false;
         until("the server is ready or has ended", || {
@@ -150,12 +153,12 @@ impl<E: Engine> DatabaseServer<E> {
         String::from_utf8_lossy(&output.stdout).trim_end().replace('\t', "|")
     }
 
-    /// The output of statements, run by its client: values are separated by `|`, rows by newlines.
+    /// The output of statements, run by the server's client: values are separated by `|`, rows by newlines.
     pub fn sql(&self, statement: &str) -> String {
         self.output(Some(&self.database), statement)
     }
 
-    /// The port that it listens on.
+    /// The port that the server listens on.
     pub const fn port(&self) -> u16 {
         self.port
     }
@@ -174,12 +177,13 @@ impl<E: Engine> DatabaseServer<E> {
         self.process.as_ref().map(Server::log).unwrap_or_default()
     }
 
-    /// The process, which no other test uses.
+    /// The server's process, which no other test uses.
     pub(crate) fn own(&self) -> &Server {
         self.process.as_ref().expect(OTHERS)
     }
 
-    /// Its process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one of MariaDB.
+    /// The server's process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one
+    /// of MariaDB.
     pub fn server(&mut self) -> &mut Server {
         self.process.as_mut().expect(OTHERS)
     }
@@ -188,7 +192,7 @@ impl<E: Engine> DatabaseServer<E> {
 impl<E: Engine> Drop for DatabaseServer<E> {
     fn drop(&mut self) {
         if self.process.is_none() {
-            // A failure must not hide that of the test; the server ends after the run.
+            // A failure here must not hide the failure of the test. The server ends after the run anyway.
             let _ = self.run(None, &format!("drop database {}{}", self.database, E::FORCE));
         }
     }
@@ -204,7 +208,7 @@ fn recipe<E: Engine>(settings: &[&str]) -> Recipe {
 pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     let mut command;
     if is_root(folder) {
-        // A change of user clears the signal that our own wrapper asked for.
+        // A change of user clears the parent-death signal that our own wrapper set, so it is set again here.
         command = Command::new("setpriv");
         command.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}")]);
         command.args(["--clear-groups", "--pdeathsig", "KILL", "--"]).arg(tool(program));
@@ -214,7 +218,7 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root, which then owns the folders it makes.
+/// Whether this process runs as root. Then its folders belong to root or, after `give`, to `NOBODY`.
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
@@ -240,15 +244,16 @@ pub(crate) fn give(folder: &Path) {
     }
 }
 
-/// Copies a data folder that was made earlier by this version of the program, which is much faster than making one. `make` is the
-/// command that makes `data` in a folder.
+/// Copies a data folder that was made earlier by this version of the program, which is much faster than
+/// making a new one. `make` is the command that makes `data` in a folder.
 pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Path) -> Command) {
     let name = version.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
     let template = home.join(name.trim_matches('-'));
     if !template.exists() {
         fs::create_dir_all(&home).unwrap();
-        // Made outside `home`, which the server's user may have no access to, and then moved there as a whole.
+        // The server's user may have no access to `home`. So the data is made elsewhere, copied to `home`,
+        // and then renamed as a whole.
         let made = tempfile::Builder::new().prefix("idem-data-").tempdir().unwrap();
         give(made.path());
         let output = make(made.path()).output().unwrap();

@@ -3,11 +3,12 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// The program of a server; `word` is the server's name in `scripts/servers`. If it is missing, this process ends with 2 and a line.
+/// The program of a server; `word` is the server's name in `scripts/servers`. If the program is missing, this
+/// process prints a line and ends with 2.
 pub(crate) fn required(found: Option<PathBuf>, name: &str, word: &str) -> PathBuf {
     found.unwrap_or_else(|| {
         let line = format!("{name} is not installed: run `scripts/servers {word}`, which installs it\n");
-        // `eprintln` would write to the capture of a test, which is lost.
+        // `eprintln` would write to the capture of a test, which is lost when the process ends.
         let _ = std::io::stderr().write_all(line.as_bytes());
         std::process::exit(2)
     })

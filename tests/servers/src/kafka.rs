@@ -9,8 +9,8 @@ use crate::process::Server;
 
 /// A broker.
 ///
-/// Asked for the end of a partition, it knows only where the last batch begins: a test that counts messages this way
-/// must send them one by one.
+/// As the end of a partition, this broker reports where the last batch begins. So a test that counts messages
+/// by this end must send each message in its own batch.
 pub struct Kafka {
     broker: Server,
     _storage: Option<Aws>,
@@ -22,7 +22,8 @@ impl Kafka {
         Self { broker: broker("memory://tansu/", None), _storage: None }
     }
 
-    /// Starts an empty broker that keeps everything in an emulated object store, and still has it after a restart.
+    /// Starts an empty broker that keeps everything in an emulated object store, and still has everything
+    /// after a restart.
     pub fn persistent() -> Self {
         let storage = Aws::start();
         storage.make_bucket("tansu");
@@ -34,7 +35,7 @@ impl Kafka {
         format!("127.0.0.1:{}", self.broker.port())
     }
 
-    /// Its process.
+    /// The broker's process.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.broker
     }

@@ -4,8 +4,9 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-/// The length of each line with its end, in bytes: it divides a page of the file. A process that is killed while it writes may leave
-/// what it had for the page before alone, and the next process's line would follow that.
+/// The length of each line with its end, in bytes. It divides the size of a page, so no line crosses the end
+/// of a page of the file. Otherwise a process that is killed while it writes could leave only the first part
+/// of its line, and the next process would write its line after that part.
 const LINE: usize = 64;
 
 /// A folder of such files.

@@ -1,8 +1,10 @@
-//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. A server ends when it is
-//! dropped or when the process that started it ends. Tests that neither kill nor configure a database server share one, each with a
-//! database of its own: `Postgres::shared`, `MariaDb::shared`.
+//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. A server ends
+//! when it is dropped or when the process that started it ends. Tests that neither kill nor configure a
+//! database server share one, and each test has its own database on it: `Postgres::shared`,
+//! `MariaDb::shared`.
 //!
-//! Owns processes, ports and folders; depends on no client library, but for a bucket's. All calls block.
+//! Owns processes, ports and folders. Depends on no client library, except the one for buckets. All calls
+//! block.
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 

@@ -6,14 +6,14 @@ use std::process::Command;
 use crate::certificate;
 use crate::database::{CERTIFICATE, DatabaseServer, Engine, copy_of_template, give, tool, unprivileged};
 
-/// One MariaDB server, with a user `root`, and a database on it: `idem`, if it is not shared. Its settings are options such as
-/// `--max-connections=20`.
+/// One MariaDB server, with a user `root`, and a database on it: `idem`, if the server is not shared. Its
+/// settings are options such as `--max-connections=20`.
 pub type MariaDb = DatabaseServer<MariaDbEngine>;
 
 /// The file with the key of a server with TLS.
 const KEY: &str = "key.pem";
 
-/// What is MariaDB's own.
+/// The parts that only MariaDB has.
 pub struct MariaDbEngine;
 
 impl Engine for MariaDbEngine {
@@ -34,7 +34,7 @@ impl Engine for MariaDbEngine {
             install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
             install.args(["--skip-name-resolve", "--innodb-log-file-size=64M"]);
             install.arg(format!("--datadir={}", made.join("data").display()));
-            // Two that run at once would remove each other's temporary tables.
+            // Two installations that run at once would remove each other's temporary tables.
             install.env("TMPDIR", made);
             install
         });

@@ -27,9 +27,9 @@ pub struct Meter {
 
 /// The traffic of one call.
 pub struct Said {
-    /// How often it waited for an answer.
+    /// How often the call waited for an answer.
     pub round_trips: f64,
-    /// What it sent, and what it was sent.
+    /// How many bytes the call sent and received.
     pub bytes: f64,
 }
 
@@ -54,11 +54,12 @@ impl Meter {
         Self::breaking(server, u64::MAX).await
     }
 
-    /// The same; one of `every` connections breaks, before the request, after it, or in the middle of the answer.
+    /// As [`before`](Self::before), but one of `every` connections breaks: before the request, after it, or
+    /// in the middle of the answer.
     ///
     /// # Errors
     ///
-    /// As of [`before`](Self::before).
+    /// The errors of [`before`](Self::before).
     pub async fn breaking(server: u16, every: u64) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let meter = Self { port: listener.local_addr()?.port(), line: Arc::default() };
@@ -79,7 +80,7 @@ impl Meter {
         Ok(meter)
     }
 
-    /// While it is cut, a client that sends something loses its connection.
+    /// While `is_cut` is true, a client that sends something loses its connection.
     pub fn cut(&self, is_cut: bool) {
         self.line.is_cut.store(is_cut, Ordering::SeqCst);
     }
@@ -103,7 +104,7 @@ impl Meter {
     }
 }
 
-/// Passes on what comes over one connection.
+/// Forwards the bytes of one connection.
 async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Break>) {
     if breaks == Some(Break::Request) {
         return;
@@ -124,7 +125,7 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     let back = pump(from_server, to_client, &line, |bytes| {
         answered.store(true, Ordering::Relaxed);
         match breaks {
-            // The frames with which HTTP/2 begins are no answer.
+            // The first frame of HTTP/2 is not an answer yet, so it passes as a whole.
             Some(_) if std::mem::take(&mut is_head) && bytes.get(3) == Some(&4) => bytes.len(),
             Some(Break::HalfAnswer) => bytes.len() / 2,
             Some(_) => 0,
@@ -135,7 +136,8 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     tokio::select! { () = there => {}, () = back => {} }
 }
 
-/// Passes on what comes until either end is closed, or until `passes`, called with each part, says that less of it passes.
+/// Forwards bytes until either end is closed. `passes` says how many bytes of each part pass; if these are
+/// not all, the connection ends after them.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -24,7 +24,7 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.0.port())
     }
 
-    /// Its process.
+    /// The node's process.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -30,7 +30,7 @@ impl PgBouncer {
         bouncer
     }
 
-    /// Starts it again after it was killed, and returns when it passes statements on.
+    /// Starts the pooler again after it was killed, and returns when it forwards statements.
     pub fn restart(&mut self) {
         self.0.restart();
         self.until_ready();
@@ -42,7 +42,7 @@ impl PgBouncer {
         });
     }
 
-    /// Its process.
+    /// The pooler's process.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

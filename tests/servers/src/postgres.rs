@@ -8,11 +8,11 @@ use std::process::Command;
 use crate::certificate;
 use crate::database::{CERTIFICATE, DatabaseServer, Engine, copy_of_template, give, tool, unprivileged};
 
-/// One PostgreSQL server, with a superuser `postgres`, and a database on it: `postgres`, if it is not shared. Its settings are such as
-/// `max_connections=20`.
+/// One PostgreSQL server, with a superuser `postgres`, and a database on it: `postgres`, if the server is not
+/// shared. A setting looks like `max_connections=20`.
 pub type Postgres = DatabaseServer<PostgresEngine>;
 
-/// What is PostgreSQL's own.
+/// The parts that only PostgreSQL has.
 pub struct PostgresEngine;
 
 impl Engine for PostgresEngine {
@@ -78,22 +78,24 @@ impl Postgres {
         Self::prepared(prepare, PostgresEngine::FAST)
     }
 
-    /// Makes all transactions that begin from now on, in all sessions, read-only; or lets them write again.
+    /// With `true`, makes all transactions read-only that begin from now on, in all sessions; with `false`,
+    /// lets them write again.
     pub fn read_only(&self, only: bool) {
         let _own = self.own();
         let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));
         let _ = self.sql("select pg_reload_conf()");
     }
 
-    /// Limits the size of every file of the server, as if its disk were full; `None` removes the limit. A limit of 16
-    /// MiB or more does not affect its transaction log.
+    /// Limits the size of every file of the server, as if its disk were full; `None` removes the limit. A
+    /// limit of 16 MiB or more does not affect the server's transaction log.
     pub fn limit_files(&self, bytes: Option<u64>) {
         let soft = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
         let server = self.own().id().expect("it runs").to_string();
-        // Its sessions are child processes; new ones inherit its limit.
+        // The sessions are child processes of the server. New sessions inherit the server's limit.
         let sessions = Command::new("pgrep").args(["-P", &server]).output().unwrap().stdout;
         for id in String::from_utf8_lossy(&sessions).lines().chain([&*server]) {
-            // As the server's own user, who needs no privilege for it, up to the hard limit.
+            // The command runs as the server's own user, who may change the limit without a privilege, up to
+            // the hard limit.
             let mut command = unprivileged(self.own().folder(), "prlimit");
             let done = command.args(["--pid", id]).arg(format!("--fsize={soft}:")).output().unwrap();
             let gone = !Path::new("/proc").join(id).exists();

@@ -17,7 +17,7 @@ pub(crate) const TRIES: usize = 5;
 /// The longest time that a server may take to start or to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The ports of servers. The system gives higher ones to those who ask for any port, and to clients.
+/// The ports of servers. The system gives higher ports to clients, and to programs that ask for any port.
 const PORTS: Range<u16> = 10_000..32_000;
 
 pub(crate) type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
@@ -53,7 +53,7 @@ impl Server {
         panic!("the server did not start; it said:\n{}", server.log());
     }
 
-    /// Starts it again on the same port, with the same folder, after [`kill`](Self::kill) or
+    /// Starts the server again on the same port, with the same folder, after [`kill`](Self::kill) or
     /// [`stop`](Self::stop).
     pub fn restart(&mut self) {
         let begin = Instant::now();
@@ -72,27 +72,28 @@ impl Server {
         has_started
     }
 
-    /// The port that it listens on.
+    /// The port that the server listens on.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its folder, which is removed when the server is dropped.
+    /// The server's folder, which is removed when the server is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its log.
+    /// The server's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// The id of its process, unless it was ended.
+    /// The id of the server's process, unless the process was ended.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Sends a signal, such as `-STOP`, `-CONT` or `-INT`. After `-STOP`, returns once the process does nothing any more.
+    /// Sends a signal, such as `-STOP`, `-CONT` or `-INT`. After `-STOP`, returns once the process does
+    /// nothing any more.
     pub fn signal(&self, signal: &str) {
         if let Some(id) = self.id() {
             assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
@@ -102,12 +103,12 @@ impl Server {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the server's process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|ended| ended.is_some()))
     }
 
-    /// Ends it with `kill -9`, and returns once it is gone.
+    /// Ends the server with `kill -9`, and returns once its process is gone.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -115,7 +116,7 @@ impl Server {
         }
     }
 
-    /// Sends this signal, which must end it, and returns once it has ended.
+    /// Sends this signal, which must end the server, and returns once it has ended.
     pub fn stop(&mut self, signal: &str) {
         self.signal(signal);
         if let Some(child) = &mut self.child {
@@ -131,19 +132,21 @@ impl Drop for Server {
     }
 }
 
-/// Whether all threads of a process are stopped: on a busy machine each runs on until it is to be scheduled.
+/// Whether all threads of a process are stopped. On a busy machine, a thread stops only when it is scheduled
+/// next.
 fn is_stopped(id: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
     let mut states = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// Whether somebody listens on this port.
+/// Whether a process listens on this port.
 pub(crate) fn listens(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Waits until somebody listens on the port of this process. Returns `false` if it ends before, or takes too long and is killed.
+/// Waits until this process listens on its port. Returns `false` if the process ends first, or takes too long
+/// and is killed.
 pub(crate) fn comes_to_listen(child: &mut Child, port: u16) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() {
@@ -187,8 +190,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same command under `setpriv`, which makes the kernel end it when its parent is gone: a killed test leaves no
-/// server behind.
+/// The same command under `setpriv`, which makes the kernel end the process when its parent is gone, so a
+/// killed test leaves no server behind.
 fn with_parent(command: &Command, log: fs::File) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped.args(["--pdeathsig", "KILL"]).arg("--");

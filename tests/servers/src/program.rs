@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-/// How a rig ends: with 0 if every promise was kept, with 1 if not, and with 2 and a line if it could not run.
+/// How a rig ends: with 0 if it kept every promise, with 1 if not, and with 2 and a line if it could not run.
 pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
     match kept {
         Ok(kept) => ExitCode::from(u8::from(!kept)),
@@ -53,22 +53,22 @@ impl Ended {
 pub struct Process(Option<Child>);
 
 impl Process {
-    /// Starts it, for a caller who wants what it prints at its [`end`](Self::end).
+    /// Starts the command. [`end`](Self::end) returns what the process prints.
     pub fn start(command: &mut Command) -> Self {
         Self::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// Starts it with the input and the outputs that the command has.
+    /// Starts the command with its own input and outputs.
     pub fn spawn(command: &mut Command) -> Self {
         Self(Some(command.spawn().unwrap()))
     }
 
-    /// Its output, where the command has a pipe for it. It can be taken once.
+    /// The standard output of the process, if the command has a pipe for it. Can be taken once.
     pub fn stdout(&mut self) -> ChildStdout {
         self.0.as_mut().unwrap().stdout.take().unwrap()
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.0.as_mut().unwrap().try_wait().unwrap()
     }

@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::installed::required;
 use crate::process::{Server, free_port};
 
-/// A RabbitMQ node with the user `guest`, which keeps durable data on disk. It takes about ten seconds to start.
+/// A RabbitMQ node with the user `guest`, which keeps durable data on disk. Its start takes about ten
+/// seconds.
 pub struct RabbitMq {
     // Dropped before the port mapper that it is registered with.
     node: Server,
@@ -16,9 +17,10 @@ pub struct RabbitMq {
 impl RabbitMq {
     /// Starts an empty node.
     pub fn start() -> Self {
-        // Says how to install it, where the port mapper would say less.
+        // Checks that RabbitMQ is installed. A failed start of the port mapper would not say how to install
+        // it.
         script();
-        // Otherwise the node would start a port mapper that outlives it.
+        // If no port mapper ran, the node would start one that outlives the node.
         let port_mapper = Server::start(|port, _| {
             let mut command = Command::new("epmd");
             command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
@@ -31,8 +33,8 @@ impl RabbitMq {
                 std::fs::write(folder.join("conf"), "cluster_name = test\nloopback_users.guest = true\n")
                     .unwrap();
                 std::fs::write(folder.join("plugins"), "[].").unwrap();
-                // Quorum queues say how many messages they hold, and repeat a dead letter that a full queue refused, without the
-                // delays of seconds and minutes that are usual.
+                // By default, quorum queues report their counts only after seconds, and repeat a dead letter
+                // that a full queue refused only after minutes. These settings shorten both times.
                 let quick = "[{rabbit, [{quorum_tick_interval, 100}, \
                      {dead_letter_worker_publisher_confirm_timeout, 1000}]}].";
                 std::fs::write(folder.join("advanced.config"), quick).unwrap();
@@ -47,8 +49,8 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
-    /// The number of messages in the queues whose names begin with `queues`, without dead letters but including
-    /// messages that were delivered and not acknowledged.
+    /// The number of messages in the queues whose names begin with `queues`, without dead letters but
+    /// including messages that were delivered and not acknowledged.
     pub fn messages(&self, queues: &str) -> u64 {
         let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
         let counts = text.lines().filter_map(|line| line.split_once('\t'));
@@ -56,13 +58,14 @@ impl RabbitMq {
         counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
     }
 
-    /// Makes the node save the list of its queues. By itself it does so only a while after they are declared, and a
-    /// node that is killed earlier loses them.
+    /// Makes the node save the list of its queues. By itself it saves a new queue only after a while, and a
+    /// node that is killed earlier loses the queue.
     pub fn remember_queues(&self) {
         self.tell(&["eval", "mnesia:sync_log()."]);
     }
 
-    /// Adds a user who may read and write everything, and declare only what this pattern matches. Returns the user's URL.
+    /// Adds a user who may read and write everything, and declare only what this pattern matches. Returns the
+    /// user's URL.
     pub fn user(&self, name: &str, may_declare: &str) -> String {
         self.tell(&["add_user", name, "secret"]);
         self.tell(&["set_permissions", name, may_declare, ".*", ".*"]);
@@ -74,7 +77,7 @@ impl RabbitMq {
         self.tell(&["set_vm_memory_high_watermark", if is_raised { "0" } else { "0.6" }]);
     }
 
-    /// The output of the node's tool.
+    /// Runs the node's own tool, and returns its output.
     fn tell(&self, arguments: &[&str]) -> String {
         let mut tool = Command::new("/usr/lib/rabbitmq/bin/rabbitmqctl");
         tool.args(["-q", "-n", &name(self.node.port())])
@@ -87,7 +90,7 @@ impl RabbitMq {
         String::from_utf8(answer.stdout).unwrap()
     }
 
-    /// Its process. Persistent messages in durable queues survive a restart.
+    /// The node's process. Persistent messages in durable queues survive a restart.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.node
     }
@@ -106,7 +109,7 @@ fn name(port: u16) -> String {
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
     let mut command = Command::new(script());
     command
-        // Makes the started process itself the node, and not the parent of it.
+        // Makes the started process the node itself, not the node's parent.
         .env("RUNNING_UNDER_SYSTEMD", "true")
         .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")

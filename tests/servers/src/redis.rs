@@ -28,8 +28,8 @@ impl Redis {
         }))
     }
 
-    /// Starts a node that accepts only TLS, with a certificate for 127.0.0.1. To verify it, trust `certificate.pem` in
-    /// its folder.
+    /// Starts a node that accepts only TLS, with a certificate for 127.0.0.1. A client that verifies it must
+    /// trust `certificate.pem` in the node's folder.
     pub fn with_tls() -> Self {
         let prepare = |folder: &Path| {
             certificate::make(&folder.join("key.pem"), &folder.join("certificate.pem"), "IP:127.0.0.1");
@@ -50,12 +50,12 @@ impl Redis {
         format!("redis://127.0.0.1:{}/", self.0.port())
     }
 
-    /// The port that it listens on.
+    /// The port that the node listens on.
     pub const fn port(&self) -> u16 {
         self.0.port()
     }
 
-    /// Its process.
+    /// The node's process.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.0
     }

@@ -46,7 +46,7 @@ impl RedisCluster {
 }
 
 fn node() -> Server {
-    // The default, 10,000 above the port, may not be a valid port.
+    // The default port of the bus, 10,000 above the node's port, may not be a valid port.
     let bus = free_port().to_string();
     Server::start(move |port, folder| {
         let mut command = Command::new(program());
@@ -93,8 +93,8 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
-    /// Kills the master, which the sentinels notice after half a second. Before that, a master that a busy machine
-    /// stops for a while stays the master.
+    /// Kills the master. Only from now on do the sentinels react after half a second, so before that, a
+    /// master that pauses on a busy machine stays the master.
     pub fn kill_master(&mut self) {
         for sentinel in &self.sentinels {
             let setting = format!("sentinel set {} down-after-milliseconds 500", Self::SERVICE);

@@ -1,8 +1,9 @@
 //! Servers that the test processes of a run share, because each test runs in a process of its own.
 //!
-//! The first process that needs a server starts it under a supervisor, a shell script. Each process that uses it holds a lock on the file
-//! `users`, which the kernel releases when the process ends, however it ends. The supervisor ends the server and removes its
-//! folder a few seconds after the last user. All steps are taken under the lock of the file `gate`.
+//! The first process that needs a server starts it under a supervisor, a shell script. Each process that uses
+//! the server holds a lock on the file `users`, which the kernel releases when the process ends, however it
+//! ends. The supervisor ends the server and removes its folder a few seconds after the last user. Starting,
+//! joining and ending a server happen under the lock of the file `gate`.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::process::{Recipe, TRIES, comes_to_listen, free_port, listens};
 
-/// Ends the server when nobody uses it. Its arguments: the files `gate`, `users` and `port`, the server's folder, and the server's
-/// command. If the script is killed, `setpriv` ends the server.
+/// Ends the server when nobody uses it. Its arguments: the files `gate`, `users` and `port`, the server's
+/// folder, and the server's command. If the script is killed, `setpriv` ends the server.
 const SUPERVISOR: &str = r#"
 gate=$1 users=$2 port=$3 folder=$4; shift 4
 setpriv --pdeathsig KILL -- "$@" &
@@ -75,7 +76,7 @@ fn start(home: &Path, prepare: impl FnOnce(&Path), recipe: &Recipe) -> u16 {
         command.args([home.join("gate"), home.join("users"), home.join("port"), folder.clone()]);
         command.arg(server.get_program()).args(server.get_args());
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log.try_clone().unwrap());
-        // A process group of its own, since the runner of the tests ends that of each test.
+        // The supervisor has its own process group, because the test runner ends the group of each test.
         let mut supervisor = command.process_group(0).spawn().unwrap();
         if comes_to_listen(&mut supervisor, port) {
             fs::write(home.join("port"), port.to_string()).unwrap();

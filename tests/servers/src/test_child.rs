@@ -1,4 +1,4 @@
-//! A test that starts its own binary again, with one other test of it as a process that can be killed.
+//! Starts the binary of the running test again, with one other test of it, as a process that can be killed.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
@@ -8,7 +8,7 @@ use crate::program::Process;
 /// The prefix that separates a child's words from the output of the test harness.
 const SAY: &str = "says: ";
 
-/// Says a word to the test that started this process.
+/// Sends a word to the test that started this process.
 pub fn say(word: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{SAY}{word}").unwrap();
@@ -31,7 +31,7 @@ impl TestChild {
         Self { _process: process, lines }
     }
 
-    /// The next word that it says.
+    /// The next word that the child sends.
     pub fn word(&mut self) -> String {
         self.lines.find_map(|line| line.unwrap().strip_prefix(SAY).map(str::to_owned)).unwrap()
     }

@@ -99,7 +99,7 @@ impl Request {
         Answer::read(&mut self.send(address).await).await
     }
 
-    /// The same, for a task of its own.
+    /// As [`ask`](Self::ask), but takes the request, so that a spawned task can run it.
     pub async fn ask_at(self, address: SocketAddr) -> Answer {
         self.ask(address).await
     }
@@ -198,8 +198,8 @@ impl Answer {
         self.text("retry-after").unwrap().parse().unwrap()
     }
 
-    /// The parts of the answer that a replay must share with the first answer: everything except what belongs to one
-    /// connection, one moment or one client.
+    /// The parts of the answer that a replay must share with the first answer: everything except what belongs
+    /// to one connection, one moment or one client.
     pub fn lasting(&self) -> (u16, Fields, Vec<u8>) {
         let passing = [
             "date",
@@ -216,7 +216,7 @@ impl Answer {
     }
 }
 
-/// What comes, until this text has come.
+/// Reads until this text has arrived, and returns all that was read.
 pub async fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(text) {

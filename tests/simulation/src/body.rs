@@ -67,8 +67,8 @@ impl std::fmt::Display for Failure {
 pub type Returned = Result<Receipt, Failure>;
 pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
 
-/// Until when the task of a call does not run, in milliseconds of the history; shared by a body and the task
-/// around it.
+/// The time until which the task of a call does not run, in milliseconds of the history. A body and the task
+/// around it share this.
 pub type Blocked = Arc<AtomicU64>;
 
 /// Ends a run when its body is dropped.
@@ -145,7 +145,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         Act::Steps { rounds, pause } => {
             for round in 0..rounds {
                 awake(&site.world, site.process).await;
-                // From 10 on, because single steps have lower names.
+                // The names start at 10, because single steps have lower names.
                 step(site, run, 10 + round, None, 0, false).await?;
                 sleep(Duration::from_millis(pause)).await;
             }
@@ -291,7 +291,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     result.map(drop)
 }
 
-/// The `recover` function of an operation. It knows the truth.
+/// The `recover` function of an operation. It knows whether there was an effect.
 pub async fn recover(site: Site, recovery: idem_runtime::Recovery) -> Result<Option<Receipt>, Failure> {
     awake(&site.world, site.process).await;
     sleep(Duration::from_millis(1)).await;
@@ -320,7 +320,7 @@ impl crate::world::State {
         };
         let record = key.record.clone();
         let seen = &self.keys[number].lives[life];
-        // Another grant may have the key by now; then nobody uses the answer to this one.
+        // Another grant may have the key by now; then nobody uses the answer of this `recover`.
         let is_current = record.as_ref().is_some_and(|record| record.fence.get() == fence);
         let is_known = record.is_some_and(|record| !record.recovered);
         let forgotten = seen.steps.iter().find(|(name, step)| step.acknowledged && !steps.contains(name));
@@ -351,11 +351,12 @@ impl crate::world::State {
             Ok(None) => {
                 life.cleared = life.runs.len();
                 life.found = false;
-                // The store learns of it only when the body has started. Before that, the call may time out.
+                // The store learns this answer only when the body has started. Before that, the call may time
+                // out.
                 life.is_doubted_by_recover = true;
                 life.is_unsure = false;
             }
-            // What a superseded call finds is not recorded.
+            // If another call has the key, what this `recover` found is not recorded.
             Ok(Some(_)) => life.found |= is_current,
             Err(_) => life.is_doubted_by_recover = true,
         }

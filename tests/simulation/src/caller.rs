@@ -277,7 +277,7 @@ async fn message(site: Site, script: Script, argument: u8) -> Returned {
     }
     match settled {
         Some(Settled::Acknowledged | Settled::Rejected) => result,
-        // The message comes again.
+        // The broker delivers the message again, so the caller has no result yet.
         _ => Err(Failure::Transient { run: usize::MAX, retry_after: 0 }),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each check compares what bodies and callers saw, and what the store's records became, with one sentence of
 //! `docs/guarantees.md` or of another page. The message of a violation is that sentence. The table in
-//! `docs/internals/simulation.md` lists them.
+//! `docs/internals/simulation.md` lists the sentences.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -87,7 +87,7 @@ const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 /// The longest time until a waiter sees what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
-/// How long after the last fault all background work of a call has ended.
+/// How long it takes after the last fault until all background work of a call has ended.
 fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
@@ -214,7 +214,7 @@ impl State {
     fn check_takeover(&mut self, id: RunId, started: &Site, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        // A claim whose lease was over when it was answered is an error, and a consumer pauses after it.
+        // A claim that is answered after its lease ended is an error, and a consumer pauses after an error.
         let waited = process == started.process
             && started.called < at
             && !started.has_deadline
@@ -234,7 +234,7 @@ impl State {
         let steady = self.jumped.is_none_or(|at| at < granted);
         let now = self.now();
         let key = &self.keys[number];
-        // An operator may have taken the record away.
+        // An operator may have deleted or changed the record.
         let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
         let is_held =
             record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
@@ -254,7 +254,7 @@ impl State {
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
-        // An operator can write a result at the moment when the store has just confirmed the claim of a
+        // An operator can write a result right after the store has confirmed that this grant holds its key in
         // doubt.
         let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
@@ -300,7 +300,7 @@ impl State {
         }
     }
 
-    /// Whether the release of this run's key was not disturbed.
+    /// Whether nothing disturbed the release of this run's key.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
@@ -344,7 +344,8 @@ impl State {
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
-        // When the clock jumps, the grant that is taken over can start its body last.
+        // After a jump of the clock, the body of an earlier grant may start after the body of a later grant.
+        // So the order of the fences counts.
         let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
         let last = earlier.iter().skip(cleared).copied().rfind(is_before);
         if let Some(last) = last
@@ -356,7 +357,7 @@ impl State {
         }
     }
 
-    /// A claim was granted: there must be a reason why it is recovered, and the call before it must not have
+    /// A claim was granted: there must be a reason why it is recovered, and the previous call must not have
     /// held its lease.
     pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
@@ -367,8 +368,8 @@ impl State {
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
             self.violate(NOT_RECOVERED, format!("a grant of key {number} is recovered"));
         }
-        // The call took over from a run whose outcome nobody could know. It stays unknown until somebody
-        // finds out.
+        // The call took over from a run whose outcome nobody could know. The outcome stays unknown until
+        // `recover` or an operator finds it out.
         self.keys[number].lives[life].is_unsure |= record.recovered;
         if before.state != RecordState::InFlight {
             return;
@@ -428,7 +429,7 @@ impl World {
 }
 
 impl State {
-    /// A result is recorded: the policy must want it.
+    /// A result was recorded: the operation's policy must allow that.
     pub fn check_kept(&mut self, result: &StoredResult) {
         let StoredResult::Value(bytes) = result else { return };
         let is_pending = serde_json::from_slice::<Receipt>(bytes).is_ok_and(|receipt| receipt.pending);
@@ -437,7 +438,7 @@ impl State {
         }
     }
 
-    /// A run is released as failed: each of its steps must be recorded, because nobody will take the release
+    /// A run is released as failed. Each of its steps must be recorded, because nobody will take the release
     /// for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
@@ -445,7 +446,8 @@ impl State {
         }
     }
 
-    /// A release is sent again, but no step was sent since the last try.
+    /// A release is sent again, and no step was sent since its last try: each ended step must be recorded by
+    /// then.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
         // If another call has the key, the store has refused the steps for good.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
@@ -527,8 +529,8 @@ impl State {
         }
     }
 
-    /// A caller must not get the value of a call with another fingerprint. Compares only if both calls have
-    /// one.
+    /// A caller must not get the value of a call with another fingerprint. Calls without a fingerprint are
+    /// not compared.
     fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];
@@ -573,11 +575,11 @@ impl State {
         }
     }
 
-    /// A refusal because another call has the key, or because it is not due.
+    /// Checks a refusal because another call has the key, or because the key is not due.
     fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
-        // Inside a body that does not know yet that another call has its key, a call with this key does not
-        // wait.
+        // A call inside a body with the same key does not wait, even if the body does not know yet that
+        // another call has taken the key over.
         let waits = self.around(caller).next().is_none();
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
@@ -607,7 +609,7 @@ impl State {
     /// Whether this call is made inside of a body that holds its key.
     fn is_held_around(&self, caller: &Site) -> bool {
         let key = &self.keys[caller.number];
-        // A transaction that has taken the key over hides its record until it commits.
+        // A transaction that has taken the key over hides the key's record until it commits.
         let held = |record: &&Record| record.state == RecordState::InFlight && key.taken_by.is_none();
         key.record
             .as_ref()
@@ -642,8 +644,8 @@ impl State {
         }
     }
 
-    /// A caller whose body succeeded gets the body's value. The limit of attempts is not the result of
-    /// another attempt.
+    /// A caller whose body succeeded gets the body's value, even if the attempts are used up: `Exhausted` is
+    /// not the result of another attempt.
     fn check_not_exhausted(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -651,8 +653,8 @@ impl State {
         }
     }
 
-    /// A caller whose result is not recorded gets the result only if no other attempt is running that will
-    /// have one.
+    /// A caller whose result is not recorded gets its result only if no other attempt is running that will
+    /// have a result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
@@ -667,7 +669,7 @@ impl State {
         }
     }
 
-    /// Whether no request of this process has failed since, and the process ran.
+    /// Whether no request of this process has failed since `since`, and the process ran all the time.
     fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);

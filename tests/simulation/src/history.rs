@@ -106,7 +106,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // A client that still runs hangs.
+    // A client that still runs has hung.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
@@ -171,8 +171,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // Of several runs, takes one whose result is not recorded; of these, the last one whose key has no
-        // result.
+        // Among several runs, prefers one whose result is not recorded; among these, one whose key has no
+        // result; among these, the last one.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));

@@ -114,7 +114,7 @@ where
         }
         answer
     } else {
-        // In a task of its own, because a request that was sent arrives whatever becomes of its sender.
+        // A separate task, because a request that was sent arrives even if its sender gives up or dies.
         let (sender, receiver) = oneshot::channel();
         let travelling = world.clone();
         tokio::spawn(async move {
@@ -156,7 +156,7 @@ async fn too_late<A>(world: World, by: Millis, apply: impl FnOnce(&mut State) ->
     late(&world, true, apply);
 }
 
-/// Applies a request, whose sender may have gone away.
+/// Applies a request. `is_late` says that its sender has gone away.
 fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) -> A {
     let mut state = world.lock();
     state.is_late = is_late;
@@ -218,7 +218,7 @@ impl State {
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
                 // A blocked task learns late that its claim is released, and a task that gave up before never
-                // learns it. A transaction that has taken the key refuses waiters until it ends.
+                // learns that. A transaction that has taken the key refuses waiters until it ends.
                 let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
                     && key.taken_by.is_none()
                     && !self.is_late;

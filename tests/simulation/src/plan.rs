@@ -17,7 +17,8 @@ pub type Millis = u64;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub seed: u64,
-    /// How long calls and events go on. Then everything works again, and the end is awaited.
+    /// How long calls and events go on. After that nothing fails, and the simulation waits until all work has
+    /// ended.
     pub length: Millis,
     pub workers: usize,
     pub operations: Vec<OperationPlan>,
@@ -55,7 +56,7 @@ pub struct OperationPlan {
 pub enum Recover {
     /// Returns the value if there was an effect.
     Truthful,
-    /// If there was an effect, returns a value that is still pending the first time.
+    /// If there was an effect, returns its value, which is still pending the first time.
     PendingFirst,
     /// Fails the first time.
     FailsFirst,
@@ -72,10 +73,10 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
-    /// The lease of the call ends this time after the call at the latest.
+    /// The call has a deadline this long after its start. Its lease ends then at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// How many times the caller calls until it has a value.
+    /// How many times the caller calls at most, until it has a value.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -94,7 +95,7 @@ pub enum Way {
         loses_savepoint: bool,
     },
     Message,
-    /// By `begin`, and an attempt that is ended by hand.
+    /// By `begin`: the attempt is ended by hand.
     Begun,
 }
 
@@ -146,7 +147,7 @@ pub enum Act {
     SpawnedCall {
         after: Millis,
     },
-    /// The body calls another operation, or its own.
+    /// The body calls another operation, or its own operation.
     Call {
         operation: usize,
     },
@@ -165,7 +166,7 @@ pub enum End {
     Value,
     /// A value that `record_if` refuses.
     Pending,
-    /// A value that takes more room than the store has.
+    /// A value that is larger than the store accepts.
     Large,
     /// A value that does not serialize.
     Unencodable,
@@ -198,7 +199,7 @@ pub enum What {
     Shutdown {
         worker: usize,
     },
-    /// The store does not answer, or refuses, for all workers or for one.
+    /// For all workers or for one, the store does not answer, or it refuses every request.
     Outage {
         worker: Option<usize>,
         lasts: Millis,
@@ -235,7 +236,7 @@ pub struct Weather {
     /// The only kind of request that the weather concerns; `None` for all.
     #[serde(default)]
     pub only: Option<String>,
-    /// One of `ONE_IN` requests has a fault.
+    /// One of `one_in` requests has a fault.
     pub one_in: u32,
     /// The faults that happen, with their weights.
     pub kinds: Vec<(Fault, u32)>,
@@ -268,7 +269,7 @@ pub enum Fault {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultPlan {
     pub worker: usize,
-    /// Which operation of the store, and when it was sent, in microseconds.
+    /// The kind of the request, and when it was sent, in microseconds.
     pub request: String,
     pub at: u64,
     pub fault: Fault,
@@ -324,7 +325,7 @@ impl Plan {
     }
 
     /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another
-    /// that calls meanwhile.
+    /// worker that makes calls with the same key meanwhile.
     fn take_over(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let other = (owner + rng.usize(1..self.workers)) % self.workers;
@@ -340,7 +341,7 @@ impl Plan {
         self.events.push(EventPlan { at: away, what });
         let mut calls = Vec::new();
         if one_in(rng, 2) {
-            // A run that fails first, so that the next is no first attempt.
+            // A run that fails first, so that the next attempt is not the first one.
             let mut failing = self.call_of(rng, number, at.saturating_sub(lease / 4), owner);
             failing.body.acts.truncate(1);
             failing.body.end = End::Error { retry_after: 0 };
@@ -348,7 +349,7 @@ impl Plan {
             calls.push(failing);
         }
         let mut owned = self.call_of(rng, number, at, owner);
-        // It ends about when the worker is back.
+        // The body ends about when the worker is back.
         let until = away + lasts - at;
         owned.body.acts.insert(0, Act::Sleep(rng.u64(until / 2..=until)));
         owned.dropped_after = maybe(rng, 3, |rng| rng.u64(until / 2..=until));
@@ -363,8 +364,8 @@ impl Plan {
         self.calls.extend(calls);
     }
 
-    /// Adds a worker that stands still when the time of its waiting call ends, while the lease that it waits
-    /// for runs on.
+    /// Adds a worker whose call waits for the lease of another call. The worker stands still when its wait
+    /// ends, while that lease still runs.
     fn stop_a_waiter(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let OperationPlan { lease, wait, store_timeout, .. } = self.operations[number];
@@ -399,7 +400,8 @@ impl Plan {
         self.events.push(EventPlan { at: away + rng.u64(0..=lasts), what: What::Shutdown { worker } });
     }
 
-    /// Adds a time in which renewals are answered late or not at all, and all other requests as usual.
+    /// Adds a time in which renewals are answered late or not at all, and all other requests are answered as
+    /// usual.
     fn lose_renewals(&mut self, rng: &mut Rng) {
         let number = rng.usize(0..self.operations.len());
         let lease = self.operations[number].lease;

@@ -1,4 +1,4 @@
-//! Makes a finding short: leaves out of its plan whatever it does not need.
+//! Makes a finding short: leaves out of its plan whatever the violation does not need.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn size(plan: &Plan) -> usize {
     (plan.events.len() + plan.calls.len() + plan.weather.len() + plan.faults.len() + acts) * 10_000 + words
 }
 
-/// Leaves out parts of a list: first halves, at last single ones.
+/// Leaves out parts of a list: first halves, in the end single elements.
 fn without<T: Clone>(
     best: &mut Plan,
     breaks: &impl Fn(&Plan) -> bool,

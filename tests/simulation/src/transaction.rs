@@ -24,13 +24,13 @@ pub struct SimTransaction {
     process: ProcessId,
     id: u64,
     records: Vec<(usize, Box<protocol::Record>, Complete)>,
-    /// What the records were when they were read.
+    /// The records as they were when the transaction read them.
     read: Vec<(usize, Option<protocol::Record>)>,
     /// How many rows the bodies wrote.
     pub rows: usize,
     pub run: Option<RunId>,
     is_spoiled: bool,
-    /// A body has ended the savepoint that its call has set.
+    /// Whether a body has ended the savepoint that its call has set.
     pub has_lost_savepoint: bool,
 }
 
@@ -53,7 +53,7 @@ impl SimTransaction {
         }
     }
 
-    /// The error of the server, if there is no savepoint. The transaction stays open, as in MySQL.
+    /// Fails as the server does if there is no savepoint. The transaction stays open, as in MySQL.
     fn savepoint(&mut self) -> Result<(), StoreError> {
         match std::mem::take(&mut self.has_lost_savepoint) {
             true => Err(StoreError::configuration("there is no such savepoint")),
@@ -157,7 +157,7 @@ impl RecordsIn<SimTransaction> for SimStore {
             match (answer, write) {
                 (ClaimAnswer::Granted(grant), Some(new)) => {
                     key.taken_by = Some(id);
-                    // Until the transaction ends, waiters are refused as by a running body.
+                    // Until the transaction ends, the key refuses waiters, as it does while a body runs.
                     key.freed = None;
                     note!(state, "process {process}: transaction takes key {number}");
                     Ok(Ok((grant, old, Box::new(new), now)))
@@ -190,7 +190,7 @@ impl RecordsIn<SimTransaction> for SimStore {
     }
 
     fn undo_first(connection: &mut SimTransaction, (rows, records): &mut Self::Mark) {
-        // Nobody sees the error of a statement that precedes the next one.
+        // This runs before the next statement, so nobody sees its error.
         if connection.savepoint().is_err() {
             return;
         }

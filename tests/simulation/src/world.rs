@@ -1,8 +1,8 @@
 //! The world of one history: the store's records, the workers, and what bodies and callers saw.
 //!
 //! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees;
-//! `network` changes it for the store, `body` and `caller` for what they see. Nothing here asks the engine
-//! what it thinks.
+//! `network` changes it when the store does something; `body` and `caller` note in it what they see. Nothing
+//! here asks the engine for its view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,10 +39,11 @@ pub struct State {
     pub plan: Arc<Plan>,
     pub keys: Vec<KeyState>,
     pub processes: Vec<ProcessState>,
-    /// The process of each worker that runs now.
+    /// The process of each worker, if one runs now.
     pub running: Vec<Option<ProcessId>>,
     pub runs: Vec<Run>,
-    /// How many closures of steps have ended: each has another value.
+    /// How many closures of steps have ended. This number is the value of the last one, so each has another
+    /// value.
     pub steps: u64,
     pub requests: u64,
     pub faults: Vec<FaultPlan>,
@@ -50,7 +51,7 @@ pub struct State {
     /// By how many microseconds the store's clock differs from the simulated time.
     pub offset: i64,
     pub jumped: Option<Instant>,
-    /// Since when nothing fails any more.
+    /// The time since which nothing fails any more.
     pub healed: Option<Instant>,
     /// The first violation of each sentence.
     pub violations: Vec<Violation>,
@@ -116,7 +117,7 @@ pub struct Life {
     pub is_doubted_by_recover: bool,
     /// A call took over, and nobody has found out since what happened before.
     pub is_unsure: bool,
-    /// An operator has decided about it.
+    /// An operator has decided about this life.
     pub operator: bool,
     /// When an operator last resolved a doubt.
     pub resolved: Option<Instant>,
@@ -135,12 +136,12 @@ pub struct Granted {
     pub life: usize,
     pub process: ProcessId,
     pub started: Option<RunId>,
-    /// Whether its claim arrived when nobody waited for an answer any more.
+    /// Whether the claim arrived when nobody waited for an answer any more.
     pub is_late: bool,
     pub at: Instant,
     /// When the key was released before this grant, and by which process.
     pub freed: Option<(Instant, ProcessId)>,
-    /// When its release was last sent, and when one of its steps was.
+    /// When the release was last sent, and when one of the steps was last sent.
     pub release_sent: Option<Instant>,
     pub step_sent: Option<Instant>,
     /// When the store was last asked whether this grant holds its key in doubt, and when the store confirmed
@@ -158,7 +159,7 @@ pub struct ProcessState {
     pub disturbed: Option<Instant>,
     /// When something last went wrong between this process and the store.
     pub faulted: Option<Instant>,
-    /// When it last stood still.
+    /// When the process last stood still.
     pub stood_still: Option<Instant>,
     pub wakers: Vec<Waker>,
     /// The layers of its HTTP server, by operation.
@@ -194,7 +195,7 @@ pub struct Run {
     pub is_within_step: bool,
     /// The steps whose closures returned a value.
     pub ended_steps: Vec<String>,
-    /// The inputs of the steps whose closures it ran.
+    /// The inputs of the steps whose closures the run has run.
     pub inputs: BTreeMap<String, Option<u8>>,
     /// The argument of its call's fingerprint.
     pub argument: u8,
@@ -202,7 +203,7 @@ pub struct Run {
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,
-    /// Whether the hook for unrecorded results got its result.
+    /// Whether the hook for unrecorded results got the result of this run.
     pub was_unrecorded: bool,
     /// Whether the run belongs to a transaction, which may be rolled back.
     pub in_transaction: bool,
@@ -216,7 +217,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether it began and did not report an outcome.
+    /// Whether the run began and did not report an outcome.
     pub fn crashed(&self) -> bool {
         matches!(self.ended, None | Some((_, Ended::Panicked | Ended::Dropped)))
     }
@@ -266,7 +267,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The operation that this key belongs to, by its scope: each has one key.
+    /// The number of the operation that this key belongs to. Each operation has its own scope, with one key.
     #[must_use]
     pub fn number(&self, key: &RecordKey) -> usize {
         let number = key.scope().as_str().strip_prefix(SCOPE).and_then(|number| number.parse().ok());
@@ -274,7 +275,7 @@ impl World {
     }
 }
 
-/// The name of the one record of an operation. Its text must never be seen in an error.
+/// The name of the one record of an operation. No error may contain the text of its key.
 fn record_key(number: usize) -> RecordKey {
     let scope = Scope::new(scope(number)).expect("a scope");
     RecordKey::new(scope, Key::new(key(number)).expect("a key"))
@@ -291,7 +292,7 @@ pub fn key(number: usize) -> String {
 }
 
 impl State {
-    /// The line of the history to write, with its time in front.
+    /// Begins a new line of the history with its time, and returns the text to append to.
     pub fn line(&mut self) -> Option<&mut String> {
         let history = self.history.as_mut()?;
         let at = Instant::now() - self.started;

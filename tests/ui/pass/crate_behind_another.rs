@@ -1,4 +1,4 @@
-//! The library re-exported by another, also out of a macro.
+//! The library re-exported by another crate, used directly and in a macro.
 mod framework {
     pub(super) use idem::{self, MemoryStore, idempotent};
 }

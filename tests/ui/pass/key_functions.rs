@@ -1,4 +1,4 @@
-//! Functions that give the record of a call: of generics, options, patterns and pointers.
+//! Functions that return the key of a call's record: with generics, options, patterns and pointers.
 use idem::{Error, KeyPart, MemoryStore, RecordKey, Store, idempotent};
 
 use std::sync::Arc;

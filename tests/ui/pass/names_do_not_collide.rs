@@ -1,4 +1,4 @@
-//! User's names that are also ours, or the standard library's.
+//! Names of the user's module that the macro or the standard library also uses.
 use ::idem::{MemoryStore, idempotent};
 
 mod core {}

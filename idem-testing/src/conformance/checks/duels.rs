@@ -1,4 +1,4 @@
-//! Checks of two concurrent operations on one key: both answers must agree which operation came first.
+//! Checks of two concurrent operations on one key: both answers must agree on which operation came first.
 
 use futures_util::future::join_all;
 
@@ -12,11 +12,11 @@ use idem_core::protocol::{
     RenewAnswer, Request,
 };
 
-/// The number of keys, and their minimum in a sample. The minimum has each pair of delays once.
+/// How many keys a duel uses, and the minimum in a sample. With the minimum, each pair of delays occurs once.
 const SOME: usize = 96;
 const FEW: usize = 16;
 
-/// Starts one side of a duel after some yields, so that not all pairs meet at the same point.
+/// Starts one side of a duel after some yields, so that duels do not all meet at the same point.
 async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     for _ in 0..steps {
         tokio::task::yield_now().await;
@@ -61,7 +61,7 @@ where
         .collect()
 }
 
-/// Makes a request of a holder that is late.
+/// Makes the request that a late holder sends.
 type Late<'a> = &'a dyn Fn(&Held) -> Request;
 
 pub(crate) async fn a_late_request_and_a_takeover_exclude_each_other(t: &Trial) -> Checked {

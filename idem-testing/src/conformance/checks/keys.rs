@@ -86,7 +86,8 @@ const SYNTAX: [&str; 16] = [
     "NULL",
 ];
 
-/// Texts that are equal to a system that ignores case, white space, or the forms of numbers or of Unicode.
+/// Texts that a system treats as equal if it ignores case, white space, or the forms of numbers or of
+/// Unicode.
 const EQUAL_ELSEWHERE: [&str; 30] = [
     "a",
     "A",

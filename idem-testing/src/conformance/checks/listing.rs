@@ -90,7 +90,8 @@ fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     same("the names that are listed", found.keys().cloned().collect::<Vec<_>>(), wanted)
 }
 
-/// Checks that a record is listed unchanged, without its steps and with only the fact that it has a result.
+/// Checks that a record is listed unchanged, but without its steps, and with only the kind and size of its
+/// result.
 fn listed_as(listed: &Listed, mut record: Record) -> Checked {
     let result = record.result.take();
     record.steps.clear();

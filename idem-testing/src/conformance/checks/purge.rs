@@ -39,7 +39,7 @@ pub(crate) async fn a_purge_keeps_to_its_limit_and_deletes_what_expired_once(t: 
         that(deleted <= limit, format!("at most {limit} should be deleted, and {deleted} were"))?;
         sum += deleted;
     }
-    // A store may already have deleted some by itself.
+    // A store may already have deleted some expired records by itself.
     that(sum <= 7, format!("7 expired and {sum} were deleted"))?;
     that(t.purge(1_000).await? == 0, "there is nothing left to delete")?;
     for number in 0..7 {

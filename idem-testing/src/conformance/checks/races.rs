@@ -15,11 +15,11 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
-/// The number of callers, and their minimum in a sample.
+/// How many callers take part in a race, and the minimum in a sample.
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
-/// Fails if a race takes so long that its workers make no progress.
+/// Fails if a race takes longer than two minutes, because its workers then make no progress.
 fn in_time(begin: Instant) -> Checked {
     that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
 }
@@ -55,7 +55,7 @@ pub(crate) async fn of_hundreds_that_claim_a_key_one_is_granted(t: &Trial) -> Ch
 }
 
 /// Makes many claims at once: one must be granted, and all others must be busy. `last` is the fence of the
-/// grant before.
+/// previous grant.
 async fn one_of_many(
     t: &Trial,
     key: &RecordKey,
@@ -238,7 +238,7 @@ pub(crate) async fn racing_claimers_do_not_exceed_a_limit_of_attempts(t: &Trial)
     same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::Exhausted { attempts: 20 })
 }
 
-/// Records results, of which every second one expires at once, and returns the others.
+/// Records a result for each key. Every second result expires at once; returns the others, with their keys.
 async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<(RecordKey, StoredResult)>> {
     let mut kept = Vec::new();
     for (place, key) in keys.into_iter().enumerate() {
@@ -258,7 +258,7 @@ async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<
     Ok(kept)
 }
 
-/// Purges while others write.
+/// Purges as long as others write.
 async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
     let begin = Instant::now();
     while writing.load(Ordering::SeqCst) > 0 {

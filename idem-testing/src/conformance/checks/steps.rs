@@ -106,7 +106,7 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     same("forget", t.forget(&held.key).await?, true)?;
     record(t, &t.take(&held.key).await?, &[step("new")]).await?;
     let short = t.short();
-    // The renewal below starts the time to live again, because a slow server takes long to record the steps.
+    // A slow server takes long to record the steps, so the renewal below restarts the time to live.
     let expiring = t.ask().with_ttl(short);
     for (name, fingerprint, is_purged) in [
         ("expired", None, false),

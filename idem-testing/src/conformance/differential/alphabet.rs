@@ -22,12 +22,13 @@ pub(super) struct Scene<'a> {
 
 /// One request.
 pub(super) struct Symbol {
-    /// Whether a trace may continue after it.
+    /// Whether a trace may continue after this request.
     pub(super) extends: bool,
-    /// Whether the second owner sends it. A trace does not continue after such a first request, because it
-    /// would repeat a trace of the first owner with other names.
+    /// Whether the second owner sends this request. A trace does not continue after such a first request,
+    /// because it would repeat a trace of the first owner with other names.
     pub(super) second: bool,
-    /// Whether its sender does not hold the claim. The longest traces do not end with such a request.
+    /// Whether a sender that does not hold the claim sends this request. The longest traces do not end with
+    /// such a request.
     pub(super) foreign: bool,
     ask: Box<dyn Fn(&Scene<'_>) -> Ask + Send + Sync>,
 }
@@ -191,7 +192,7 @@ fn named(name: &str) -> RecordedStep {
     RecordedStep::new(name.to_owned(), None, value(format!("of {name}")))
 }
 
-/// Records the step that `of` makes from the recorded steps.
+/// A request to record a step. `of` chooses the position and the step, given the recorded steps.
 fn step(of: fn(&[RecordedStep]) -> (usize, RecordedStep)) -> OfGrant {
     Box::new(move |scene, owner, fence| {
         let (position, step) = of(scene.record.map_or(&[][..], |record| &record.steps));

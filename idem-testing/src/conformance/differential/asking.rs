@@ -4,7 +4,8 @@ use crate::OperationKind;
 use idem_core::protocol::{self, Request};
 use idem_core::{RecordKey, Store, StoreError};
 
-/// Any operation. The record is read after every operation.
+/// Any operation that changes a record. A read is none, because the test reads the record after every
+/// operation.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Step(Request),
@@ -36,6 +37,6 @@ impl Ask {
 pub(super) enum Answer {
     Step(protocol::Answer),
     Forget(bool),
-    /// How many records were deleted; for the oracle, how many at most.
+    /// How many records were deleted. For the oracle, the most that may be deleted.
     Purge(usize),
 }

@@ -1,5 +1,5 @@
-//! Draws operations from a seed: symbols of the alphabet, so that most of them find a key in an interesting
-//! state.
+//! Draws random operations from a seed. Most are symbols of the alphabet, which depend on the current record
+//! of their key.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Gambler {
     rng: Xoshiro256PlusPlus,
     keys: Vec<RecordKey>,
     symbols: Vec<Symbol>,
-    /// The grants that were seen, newest last. Their requests may come late.
+    /// The grants that were seen, newest last. Late requests of their holders are drawn from these.
     grants: Vec<(RecordKey, Owner, Fence)>,
 }
 
@@ -42,7 +42,7 @@ impl Gambler {
         self.below(one_in) == 0
     }
 
-    /// Remembers the owner of a key.
+    /// Remembers the grant that has a key.
     pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
         let grant = (key.clone(), record.owner, record.fence);
         if self.grants.last() != Some(&grant) {
@@ -54,8 +54,8 @@ impl Gambler {
         }
     }
 
-    /// How much time passes: none, little, much, or until one of the next edges, exactly or a microsecond
-    /// off.
+    /// How much time passes: none, little, much, or the time until a nearby edge, exactly or with a
+    /// microsecond more or less. An edge is a moment at which a lease, a lifetime or a backoff ends.
     pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
         let micro = Duration::from_micros(1);
         match self.below(8) {
@@ -65,7 +65,7 @@ impl Gambler {
             5 => HOUR,
             _ if edges.is_empty() => micro,
             _ => {
-                // Mostly one of the nearest edges.
+                // One of the three nearest edges: the list is sorted.
                 let nearest = self.rng.random_range(0..edges.len().min(3));
                 let edge = edges[nearest];
                 self.one_of(&[edge, edge, edge.saturating_sub(micro), edge + micro])

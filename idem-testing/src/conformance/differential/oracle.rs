@@ -8,7 +8,7 @@ use crate::conformance::trial::{Checked, same, that};
 use idem_core::RecordKey;
 use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Timestamp};
 
-/// How much a real clock may differ from the test's.
+/// How much the store's real clock may differ from the test's clock.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
 /// The expected answer, and whether the operation writes the record.
@@ -52,7 +52,7 @@ impl Oracle {
         self.now
     }
 
-    /// How long it takes until each future time of the records.
+    /// The time left until each future time in the records.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
@@ -62,7 +62,7 @@ impl Oracle {
             .map(|at| at.since(now))
             .filter(|left| !left.is_zero())
             .collect();
-        // Sorted, because a map has no order and only the seed may decide.
+        // Sorted, because the order of a map is random, and only the seed may decide what happens.
         edges.sort_unstable();
         edges
     }
@@ -103,7 +103,8 @@ impl Oracle {
         *floor = fence.max(*floor);
     }
 
-    /// Takes over the store's record, with the times and the fence of its clock.
+    /// Replaces the expected record by the store's record, which has the times and the fence of the store's
+    /// clock.
     pub(super) fn adopt(&mut self, key: &RecordKey, record: Record) {
         self.raise(key, record.fence);
         let soon = self.now.after(self.tolerance());
@@ -112,7 +113,7 @@ impl Oracle {
         self.records.insert(key.clone(), record);
     }
 
-    /// Whether an answer is the expected one. Takes over the fence of a new grant.
+    /// Whether an answer is the expected one. Adopts the fence of a new grant.
     pub(super) fn same_answer(&mut self, key: &RecordKey, given: &Answer, wanted: &Wanted) -> bool {
         let Wanted { answer: wanted, wrote } = wanted;
         match (given, wanted) {
@@ -149,16 +150,16 @@ impl Oracle {
             | (ClaimAnswer::RetryAt { retry_after: given }, ClaimAnswer::RetryAt { retry_after: wanted }) => {
                 self.same_left(*given, *wanted)
             }
-            // The record of a replay is the store's own, so its times are known exactly.
+            // The oracle has adopted the record from the store, so even the times in a replay must be equal.
             _ => given == wanted,
         }
     }
 
-    /// A store may keep one floor for many keys, so a fence may be higher than its key requires, but not
-    /// higher than every grant and the clock.
+    /// A store may keep one floor for many keys, so a fence may be higher than its key requires. The limit is
+    /// the clock's time or one more than the highest fence, whichever is higher.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
-            // The oracle's fence comes from its own clock, so the two are only close.
+            // The oracle's fence comes from another clock than the store's, so the two fences are only close.
             return close(
                 Timestamp::from_micros(given.get()),
                 Timestamp::from_micros(wanted.get()),
@@ -186,7 +187,7 @@ impl Oracle {
             return same("the record, which must not change", seen, wanted);
         }
         same("the record", timeless(seen), timeless(wanted))?;
-        // Only a grant takes its fence from the clock.
+        // A fence that is kept or raised by one does not come from the clock, so it must be equal.
         let is_counted = old.is_some_and(|old| wanted.fence.get() <= old.fence.get().saturating_add(1));
         let fence =
             if is_counted { seen.fence == wanted.fence } else { self.same_fence(seen.fence, wanted.fence) };

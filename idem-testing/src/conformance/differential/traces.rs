@@ -60,7 +60,7 @@ impl Model {
         }
     }
 
-    /// All that a later answer can depend on.
+    /// Everything that a later answer can depend on.
     fn state(&self, now: Timestamp) -> impl Eq + std::hash::Hash + use<> {
         let live = self.oracle.record(&self.key).filter(|record| is_live(record, now));
         let same_owner = live.zip(self.previous).map(|(record, previous)| record.owner == previous.0);
@@ -68,7 +68,7 @@ impl Model {
         (live.map(timeless), live.map(due), same_owner, self.oracle.record(&self.key).is_some())
     }
 
-    /// Whether a trace may continue from here; with more attempts and steps, nothing new happens.
+    /// Whether a trace may continue from this state. With more attempts and steps, nothing new happens.
     fn is_early(&self) -> bool {
         let record = self.oracle.record(&self.key);
         record.is_none_or(|record| record.attempt <= ATTEMPTS && record.steps.len() <= STEPS)
@@ -104,7 +104,7 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
     states.into_iter().map(|(trace, _)| trace).collect()
 }
 
-/// All traces: the requests that lead to each state, and then each symbol.
+/// All traces: the requests that lead to a state, followed by one symbol, for each state and symbol.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
     states.iter().flat_map(move |prefix| {
@@ -149,7 +149,7 @@ async fn run(
     let mut model = Model::new(key, t.is_exact());
     for symbol in prefix {
         let (answer, wanted) = send(t, &mut model, now, *symbol, requests).await?;
-        // Takes over the fence of a grant.
+        // Adopts the fence of a grant.
         model.oracle.same_answer(&model.key, &answer, &wanted);
     }
     let store = &t.handles[prefix.len() % t.handles.len()];
@@ -162,7 +162,7 @@ async fn run(
     compared(store, &mut model.oracle, &model.key, now, (old.as_ref(), wanted.wrote)).await.map(drop)
 }
 
-/// Sends one request to the store and to the pure protocol, and notes it.
+/// Sends one request to the store and to the pure protocol, and adds it to `requests`.
 async fn send(
     t: &Trial,
     model: &mut Model,

@@ -10,8 +10,9 @@ pub use super::rules::shipped;
 pub use claims::*;
 pub use holders::*;
 
-/// Calls a macro with `mutant: PromiseItBreaks, WhatItIsFoundUnder, requests, rule;` for each mutant, and
-/// then with further settings of its rules. The rule answers these requests; the protocol answers all others.
+/// Calls a macro with `mutant: PromiseItBreaks, WhatItIsFoundUnder, requests, rule;` for each mutant. Further
+/// settings of its rules may follow the rule. The rule answers the requests that `requests` selects; the
+/// protocol answers all others.
 macro_rules! for_each_mutant {
     ($callback:ident) => {
         $callback! {

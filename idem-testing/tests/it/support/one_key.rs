@@ -30,7 +30,7 @@ impl OneKey {
         self.write(request, step)
     }
 
-    /// The second half of a request: it writes what follows from the record that it read earlier.
+    /// The second half of a request that is not atomic: it decides by the record that its first half read.
     pub fn apply_as_seen(&mut self, rules: Rules, seen: Option<&Record>, request: &Request) -> Answer {
         let step = rules.apply(seen, self.floor, request, self.now);
         self.write(request, step)
@@ -60,7 +60,7 @@ impl OneKey {
         step.answer
     }
 
-    /// A `get` after each operation, because no other answer shows the steps.
+    /// Reads the record after each operation, because no other answer shows the steps.
     fn look(&mut self) {
         let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
         let steps = live.map_or(&[][..], |record| &record.steps);
@@ -97,7 +97,7 @@ impl OneKey {
     /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
-        // Three tries: at most two waits, for a running lease or a release that is not due, and then the end.
+        // At most three tries: two may have to wait, for a running lease or for a release that is not due.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim(rules, &request) {

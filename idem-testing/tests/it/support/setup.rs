@@ -56,7 +56,7 @@ pub struct Setup {
     pub workers: Vec<OnCrash>,
     /// How many calls each worker makes, one after another, each as a new owner.
     pub lives: u8,
-    /// When time stops.
+    /// The time at which the clock stops.
     pub end: u64,
     pub max_attempts: Option<NonZeroU32>,
     /// How many copies of requests may stay in the network and arrive late.

@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: a rule that writes a
-//! wrong record is detected by its next answer. Answers to claims are judged in `claims`.
+//! Owns the decision which promise an answer breaks. It must not look at the record: the next answer shows
+//! that a rule has written a wrong record. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -14,7 +14,7 @@ use super::protocol::{
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The promises so far, and which of them were broken.
+/// What was promised so far, and which promises were broken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shadow {
     /// The highest fence ever granted.
@@ -27,7 +27,7 @@ pub struct Shadow {
     bodies: u32,
     /// The grants under `in_doubt` since the last release that allows the body to start again.
     at_stake: Vec<Fence>,
-    /// How many grants of `at_stake` were started.
+    /// How many bodies were started under the grants of `at_stake`.
     started: u8,
     pub broken: Broken,
 }
@@ -71,7 +71,7 @@ enum Stage {
 }
 
 /// The fence of a record whose last holder no longer counts. No request has this fence. `Fence::new(0)` would
-/// not do: an invented request has it, and its owner would count as the holder.
+/// not do, because an invented request has it, and the request's owner would count as the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
@@ -110,7 +110,8 @@ impl Life {
         self.until = None;
     }
 
-    /// The end of the last lease, even if the claim was released. A record with a result has none.
+    /// The end of the last lease, even if the claim was released. A record with a result has no lease:
+    /// returns `now`.
     fn lease_until(&self, now: Timestamp) -> Timestamp {
         match self.stage {
             Stage::Held { lease_until }
@@ -134,7 +135,7 @@ impl Life {
         self.until = Some(now.after(self.ttl));
     }
 
-    /// Whether requests of its last holder still count.
+    /// Whether requests of the last holder still count.
     fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held { .. } | Stage::InDoubt { .. })
     }
@@ -186,7 +187,7 @@ impl Life {
         if past { self.attempts } else { self.attempts.saturating_add(1) }
     }
 
-    /// Until when the last holder had the claim, if its run began and did not end.
+    /// The time until which the last holder had the claim, if its run began and did not end.
     fn open_since(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Held { lease_until } | Stage::InDoubt { lease_until } => Some(lease_until),

@@ -38,7 +38,7 @@ pub enum Ending {
     Exhausted,
     Completed,
     Released,
-    /// It held the claim and lost it.
+    /// The worker held the claim and lost it.
     Lost,
 }
 
@@ -46,7 +46,7 @@ pub enum Ending {
 pub enum Doing {
     /// Before the worker's claim, or between two claims.
     Idle,
-    /// Its request, or the answer, is under way.
+    /// The worker's request, or the answer to it, is under way.
     Waiting {
         call: Call,
         /// The record that a claim read, if the claim is not one atomic step.

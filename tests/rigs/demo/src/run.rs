@@ -114,7 +114,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let ended = work_off(cli, &mut broker, &worker, &mut store).await?;
     let mut books = Books::of(&shop, cli.messages, ended * CONCURRENCY).await?;
     let letters = broker.dead_letters().await?;
-    // Orders that can be shipped.
+    // Dead letters of orders that can be shipped.
     let healthy = letters.iter().filter(|letter| letter.reason.as_deref() != Some("terminal")).count() as u64;
     let dead_letters = u64::try_from(letters.len())?;
     let (left, poisoned) = (broker.waiting().await?, dead_letters - healthy);

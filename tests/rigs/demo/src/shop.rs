@@ -14,7 +14,7 @@ use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::CONCURRENCY;
 
-/// How long a result is kept, as the functions below say it.
+/// How long a result is kept. [`ship`] repeats this time.
 const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The content of a message.

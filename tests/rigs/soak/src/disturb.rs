@@ -19,7 +19,7 @@ const TERMINATE: i32 = 15;
 struct Worker {
     process: Process,
     stopped_until: Option<Instant>,
-    /// Whether it got SIGTERM.
+    /// Whether the worker got SIGTERM.
     ending: bool,
 }
 

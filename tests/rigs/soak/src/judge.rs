@@ -62,9 +62,9 @@ struct Run {
     fence: u64,
     /// `Context::recovered`: an earlier attempt may have had its effect.
     recovered: bool,
-    /// When it began, in milliseconds since the Unix epoch.
+    /// When the run began, in milliseconds since the Unix epoch.
     begun: u64,
-    /// When it failed, if it did.
+    /// When the run failed, if it did.
     failed: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ impl Report {
                 "executed" | "timed_out" | "not_due" | "dropped" | "panicked" => self.add(how, 1),
                 "replayed" => self.add("replays", 1),
                 "in_flight" | "lease_lost" => self.add("refused", 1),
-                // The ledger counts these.
+                // `read_effects` counts the failures, from the ledger.
                 "failed" => {}
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
                 // A process that is stopped while it holds SQLite's lock makes the others time out.

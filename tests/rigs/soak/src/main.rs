@@ -11,20 +11,20 @@
 //! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a
 //!   lease;
 //! * `redis-cluster`: slots are moved between its masters ten times;
-//! * `redis-sentinel`: the master is killed once and its replica promoted;
+//! * `redis-sentinel`: the master is killed once, and its replica is promoted;
 //! * `postgres`: killed five times, and five times made read-only for longer than a lease;
-//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode, each killed three or four times, the server
-//!   made read-only three times;
+//! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode; each of the two is killed three or four
+//!   times, and the server is made read-only three times;
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
 //! The soak starts worker processes that call an operation for random keys. Each effect is a line in a
-//! ledger, each answer a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills some
-//! workers with `kill -9`, stops others for longer than their lease and continues them, and sends SIGTERM to
-//! some, which then drain. Bodies panic, hang until their timeout, and fail so that their keys are not due;
-//! some run on without their callers. Callers drop their calls, and in each worker the store fails, loses
-//! answers, applies claims late and is down for longer than a lease. At the end the soak calls every key once
-//! more, prints one line of JSON, and ends with 1 on any violation:
+//! ledger, and each answer is a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills
+//! some workers with `kill -9`, stops others for longer than their lease and continues them, and sends
+//! SIGTERM to some, which then drain. Bodies panic, hang until their timeout, and fail so that their keys are
+//! not due; some run on without their callers. Callers drop their calls, and in each worker the store fails,
+//! loses answers, applies claims late and is down for longer than a lease. At the end the soak calls every
+//! key once more, prints one line of JSON, and ends with 1 on any violation:
 //!
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;
@@ -137,7 +137,7 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
     let mut verdict = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
-    // A disturbed server disturbs every worker: none can renew its leases.
+    // A disturbed server disturbs every worker, because no worker can renew its leases.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
     // In each worker, the fault injection makes the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;

@@ -10,10 +10,10 @@ use idem_test_servers as start;
 /// Longer than the lease of the soak's workers at pace 1.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
-/// Kills a server or disturbs it otherwise, or starts it again on its data.
+/// With `false`, kills a server or disturbs it otherwise; with `true`, ends the disturbance.
 type Switch = Box<dyn FnMut(bool)>;
 
-/// The servers that were started. They end with this value.
+/// The servers that were started. They end when this value is dropped.
 pub struct Servers {
     /// The name of the kind of store.
     pub name: &'static str,
@@ -86,7 +86,7 @@ impl Servers {
                 let url = postgres.url();
                 let switch = switched(move |on| {
                     offs += usize::from(!on);
-                    // Read-only, as after a failover in which it became a replica.
+                    // The server is read-only, as if it had become a replica in a failover.
                     if offs % 2 == 1 { database(&mut postgres, on) } else { postgres.read_only(!on) }
                 });
                 ("postgres", url, switch)

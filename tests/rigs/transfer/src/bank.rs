@@ -19,8 +19,8 @@ pub(crate) enum Bank {
 /// A schema of PostgreSQL.
 pub(crate) struct OnPostgres {
     pub(crate) pool: PgPool,
-    /// The schema of its tables. Statements name it, because clients behind a pooler share sessions, so a
-    /// `search_path` would not do.
+    /// The schema of the bank's tables. Statements name it, because clients behind a pooler share sessions,
+    /// so a `search_path` would not work.
     pub(crate) schema: String,
     pub(crate) store: PostgresStore,
     pub(crate) outbox: Outbox,

@@ -16,7 +16,7 @@ const MESSAGES: &str = "messages";
 #[derive(Default)]
 pub(crate) struct Published {
     pub(crate) ids: BTreeSet<String>,
-    /// The id of each account's messages, by their numbers from 1.
+    /// The ids of each account's messages, in the order of their numbers, which begin with 1.
     topics: BTreeMap<String, Vec<String>>,
     /// How many messages arrived again.
     pub(crate) repeats: usize,

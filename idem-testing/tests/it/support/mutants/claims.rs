@@ -25,7 +25,7 @@ fn granting(asked: &Asked<'_>, change: impl FnOnce(Record, Grant) -> (Record, Gr
     }
 }
 
-/// A duplicate gets no result, only that it is a duplicate.
+/// A duplicate learns only that it is a duplicate, and gets no result.
 pub fn empty_replay(asked: &Asked<'_>) -> Step {
     asked.seeing(|record| {
         let result = record.result.as_ref().map(|_| StoredResult::Value(Default::default()));
@@ -59,7 +59,7 @@ pub fn is_always_live(_: &Record, _: Timestamp) -> bool {
     true
 }
 
-/// The store trusts a client's clock, which is ahead, or a caller that recovers does not wait for a running
+/// The store trusts a client's clock, which is ahead. Or a caller that recovers does not wait for a running
 /// lease.
 pub fn running_leases_are_over(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InFlight)
@@ -82,7 +82,7 @@ pub fn fence_from_the_clock_alone(asked: &Asked<'_>) -> Step {
     granting(asked, |new, grant| (new.with_fence(fence), grant.with_fence(fence)))
 }
 
-/// A store deletes a record and keeps no floor.
+/// The store deletes a record and does not keep its fence as the floor of later fences.
 pub fn without_a_floor(asked: &Asked<'_>) -> Step {
     protocol::apply(asked.record, Fence::default(), asked.request, asked.now)
 }
@@ -123,7 +123,7 @@ pub fn in_doubt_rerun(asked: &Asked<'_>) -> Step {
     protocol::apply(rerun.as_ref(), asked.floor, &claim.into(), asked.now)
 }
 
-/// A claim under `in_doubt` expires like any other.
+/// A record under `in_doubt` expires like any other.
 pub fn in_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| {
         let expires_at = new.expires_at.or(Some(new.lease_until));
@@ -131,14 +131,14 @@ pub fn in_doubt_expires(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// The first attempt is not counted.
+/// The first attempt does not count towards the limit.
 pub fn one_attempt_too_many(asked: &Asked<'_>) -> Step {
     let Some(claim) = asked.claim() else { return asked.right() };
     let max_attempts = claim.max_attempts.map(|most| most.saturating_add(1));
     asked.asking(claim.clone().with_max_attempts(max_attempts))
 }
 
-/// A doubt is settled, and its body started, without a limit of attempts.
+/// A claim settles a doubt and starts the body, although no attempt is left.
 pub fn settles_beyond_the_attempts(asked: &Asked<'_>) -> Step {
     match (asked.claim(), asked.state()) {
         (Some(claim), Some(State::InDoubt)) => asked.asking(claim.clone().with_max_attempts(None)),

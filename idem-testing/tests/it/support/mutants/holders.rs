@@ -6,7 +6,7 @@ use crate::support::protocol::{
 };
 use crate::support::rules::{Asked, Step};
 
-/// What the protocol does, but the written record keeps a part of the record before.
+/// What the protocol does, but the written record keeps a part of the previous record.
 fn keeping(asked: &Asked<'_>, keep: impl FnOnce(Record, &Record) -> Record) -> Step {
     match asked.record {
         Some(before) => asked.writing(|new| keep(new, before)),
@@ -46,12 +46,13 @@ pub fn state_only_guards(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// The worker in doubt takes the operator's decision for its own.
+/// An operator's decision leaves the worker in doubt as the owner, so the worker takes the decision for its
+/// own.
 pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
 
-/// Requests of a worker that released a settled doubt still count.
+/// Requests of a worker that released a settled doubt are still accepted.
 pub fn keeps_the_fence(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_fence(before.fence))
 }
@@ -93,7 +94,7 @@ pub fn expiry_from_creation(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// Housekeeping deletes completed records instead of expired ones.
+/// Housekeeping also deletes completed records that have not expired.
 pub fn is_no_result(record: &Record, now: Timestamp) -> bool {
     record.state != State::Completed && protocol::is_live(record, now)
 }
@@ -108,7 +109,7 @@ pub fn keeps_expiry(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_expires_at(before.expires_at))
 }
 
-/// A result is refused although no other worker has made one.
+/// After the lease, a result is refused although no other worker has claimed the key.
 pub fn refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InFlight || asked.now < record.lease_until))
 }
@@ -118,12 +119,12 @@ pub fn step_refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| asked.now < record.lease_until))
 }
 
-/// What a worker in doubt reports is refused, and its body is dropped in the middle of its effect.
+/// A report of a worker in doubt is refused, and its body is dropped in the middle of its effect.
 pub fn without_doubts(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InDoubt))
 }
 
-/// A worker whose answer was lost gets `Lost` for its recorded result.
+/// A worker that completes again, because the answer was lost, gets `Lost` although its result is recorded.
 pub fn only_in_flight(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state == State::InFlight))
 }
@@ -156,7 +157,7 @@ pub fn renewed_doubt_expires(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// A renewal ends the doubt that other callers were told about.
+/// A renewal ends the doubt, although other callers were told of it.
 pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
     let step = asked.seeing_in(State::InDoubt, |record| record.with_state(State::InFlight));
     Transition::new(step.write, asked.right().answer)
@@ -200,7 +201,7 @@ pub fn step_after_release(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A worker whose answer was lost gets `Lost` for its recorded step.
+/// A worker that sends a step again, because the answer was lost, gets `Lost` although its step is recorded.
 pub fn step_not_repeatable(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     if step.write.is_some() { step } else { Transition::new(None, RecordStepAnswer::Lost.into()) }

@@ -80,7 +80,7 @@ impl Shadow {
             Promise::AnswersAreTrue,
             grant.recovered == took_over && grant.lease_left == request.lease,
         );
-        // The engine loads no steps for a first attempt, so a recovered grant must not be one.
+        // The engine loads no steps for a first attempt, so a recovered grant must not be a first attempt.
         self.demand(Promise::AnswersAreTrue, !grant.recovered || grant.attempt > 1);
         let all_used = old.as_ref().is_some_and(|old| old.all_used(request));
         self.demand(Promise::AttemptsEnd, !all_used || request.recovers && took_over);

@@ -1,4 +1,4 @@
-//! Jobs of apalis in Redis: the worker's service is an idempotent one by `idem::tower`.
+//! Jobs of apalis in Redis: `idem::tower` makes the worker's service idempotent.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use tower::{ServiceExt as _, service_fn};
 use super::letter;
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
-/// A worker without a heartbeat for two of these intervals is dead, and others get its jobs. One that has not registered within the
-/// first ends with an error.
+/// A worker without a heartbeat for two of these intervals is dead, and other workers get its jobs. A worker
+/// that has not registered within the first interval ends with an error.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// A Redis server that the demo starts.
@@ -28,7 +28,7 @@ async fn open(url: &str) -> Result<RedisStorage<String>, Failure> {
         .queue("orders")
         .heartbeat_interval(HEARTBEAT)
         .missed_heartbeats(2)
-        // The lock of a job serves its observers; only the heartbeat says who is alive.
+        // Only observers use the lock of a job, so it is off. The heartbeat says which workers are alive.
         .lock_tasks(false);
     Ok(RedisStorage::new(apalis_redis::connect(url).await?).with_config(config))
 }
@@ -45,7 +45,7 @@ fn disposition(error: Error<ShipError>) -> BoxDynError {
 impl Broker for OnApalis {
     const KIND: Kind = Kind::Apalis;
 
-    // A job of a killed worker waits for two heartbeats.
+    // A job of a killed worker waits for two heartbeat intervals.
     const KILL_EVERY_MS: u64 = 3_000;
 
     async fn start(_: &Setup) -> Result<Self, Failure> {
@@ -107,7 +107,7 @@ impl Broker for OnApalis {
         let redis = storage.get_connection();
         let mut waiting: u64 = redis.llen(config.active_jobs_list()).await?;
         waiting += redis.zcard::<_, u64>(config.scheduled_jobs_set()).await?;
-        // Killed workers are among them until others have taken their jobs.
+        // The set contains killed workers until other workers have taken their jobs.
         for worker in redis.zrange::<_, Vec<String>>(config.workers_set(), 0, -1).await? {
             let jobs = format!("{}:{worker}", config.inflight_jobs_set());
             waiting += redis.scard::<_, u64>(jobs).await?;

@@ -37,7 +37,8 @@ fn source(servers: &str) -> Result<Source, Failure> {
 impl Broker for OnKafka {
     const KIND: Kind = Kind::Kafka;
 
-    /// The partitions of a killed worker go to others only after six seconds. A group with another kill in that time would never work.
+    /// The partitions of a killed worker go to others only after six seconds. If another worker were killed
+    /// in that time, the group would never work.
     const KILL_EVERY_MS: u64 = 9_000;
 
     async fn start(setup: &Setup) -> Result<Self, Failure> {

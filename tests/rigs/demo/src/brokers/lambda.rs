@@ -1,4 +1,5 @@
-//! AWS Lambda on a queue of SQS: the function, and a worker that calls it with batches of messages as Lambda does.
+//! AWS Lambda on a queue of SQS: the function, and a worker that calls the function with batches of messages
+//! as Lambda does.
 
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +51,7 @@ async fn deliver(sqs: &Client, orders: &str, dead: &str, shop: &Shop) -> Result<
     Ok(())
 }
 
-/// Does a worker's work: what AWS Lambda does with a queue.
+/// Does the work of a worker: what AWS Lambda does with a queue.
 pub(super) async fn work(
     address: &str,
     shop: &Shop,

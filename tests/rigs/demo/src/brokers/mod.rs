@@ -1,4 +1,5 @@
-//! The brokers: how the demo starts each, sends to it, counts what is left, and how a worker consumes from it.
+//! The brokers: how the demo starts each, sends to it and counts what is left, and how a worker consumes from
+//! it.
 
 mod apalis;
 mod kafka;
@@ -48,18 +49,18 @@ impl Kind {
     }
 }
 
-/// What the demo asks of a broker that it starts.
+/// The options of the broker that the demo starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// Quorum queues, where the broker has them.
+    /// Whether to use quorum queues, if the broker has them.
     pub quorum: bool,
-    /// The broker is killed in the middle, and must keep its messages.
+    /// Whether the broker is killed in the middle of the run, so it must keep its messages.
     pub survives: bool,
 }
 
 /// A broker that the demo starts, and how its workers consume from it.
 pub trait Broker: Sized {
-    /// Its name on the command line.
+    /// The broker's name on the command line.
     const KIND: Kind;
 
     /// The store unless the command line names one.
@@ -68,13 +69,13 @@ pub trait Broker: Sized {
     /// The default time between two kills of a worker, in milliseconds.
     const KILL_EVERY_MS: u64 = 500;
 
-    /// Starts it, with a queue `orders` and a queue `orders-dead` for the dead letters.
+    /// Starts the broker, with a queue `orders` and a queue `orders-dead` for the dead letters.
     fn start(setup: &Setup) -> impl Future<Output = Result<Self, Failure>>;
 
-    /// Kills it.
+    /// Kills the broker.
     fn kill(&mut self);
 
-    /// Starts it again on the same data, and connects to it.
+    /// Starts the broker again on the same data, and connects to it.
     fn restart(&mut self) -> impl Future<Output = Result<(), Failure>>;
 
     /// The address for workers.
@@ -93,6 +94,6 @@ pub trait Broker: Sized {
     /// How many messages are not settled, including those that a worker holds.
     fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;
 
-    /// The dead letters. Those of messages that can never be handled have the reason `terminal`.
+    /// The dead letters. Dead letters of messages that can never be handled have the reason `terminal`.
     fn dead_letters(&self) -> impl Future<Output = Result<Vec<StoredLetter>, Failure>>;
 }

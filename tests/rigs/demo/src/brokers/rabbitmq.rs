@@ -14,7 +14,8 @@ use lapin::{Channel, Connection};
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
-/// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship) is longer.
+/// How long a message waits for a worker before it becomes a dead letter. The `ttl` of [`ship`](crate::ship)
+/// is longer.
 const MESSAGE_TTL: Duration = Duration::from_secs(6 * 24 * 60 * 60);
 
 /// How long a node that was started again may refuse to show the queue.
@@ -67,7 +68,8 @@ impl Broker for OnRabbitMq {
     }
 
     fn kill(&mut self) {
-        // See `Limits of RabbitMQ`.
+        // A node that is killed early forgets its queues: see `Limits of RabbitMQ` in the docs of
+        // `idem-rabbitmq`.
         self.server.remember_queues();
         self.server.server().kill();
     }
@@ -104,8 +106,8 @@ impl Broker for OnRabbitMq {
 
     async fn waiting(&self) -> Result<u64, Failure> {
         match self.ready(ORDERS).await? {
-            // Only RabbitMQ's own tool counts the messages that workers hold. It counts twice, because a message may be on its way
-            // from one queue to another.
+            // Only RabbitMQ's own tool counts the messages that workers hold. It is asked twice, because
+            // during one count a message may be on its way from one queue to another.
             0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
             ready => Ok(ready),
         }

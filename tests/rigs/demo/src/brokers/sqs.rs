@@ -17,7 +17,7 @@ const VISIBILITY: &str = "3";
 /// An emulator of SQS that the demo starts.
 pub type OnSqs = Emulator<false>;
 
-/// The same, whose messages the workers give to a function as AWS Lambda does.
+/// As [`OnSqs`], but the workers pass the messages to a function, as AWS Lambda does.
 pub type OnLambda = Emulator<true>;
 
 /// An emulator of SQS, with or without functions of Lambda.

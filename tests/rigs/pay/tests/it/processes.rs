@@ -11,7 +11,7 @@ fn count(ended: &[Ended], outcome: &str) -> usize {
 
 #[test]
 fn of_processes_started_together_one_executes_and_the_others_are_refused_or_wait_for_its_receipt() {
-    // The first payment takes long enough for the last process to start before it ends.
+    // A payment of 6 s ends only after the last process has started.
     for (options, loser) in [("--work-ms 6000", "in_flight"), ("--work-ms 300 --wait-ms 20000", "replayed")] {
         let shop = Shop::new();
         let started: Vec<_> = (0..20).map(|_| shop.start("o1", options)).collect();
