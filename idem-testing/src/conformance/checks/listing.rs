@@ -232,10 +232,10 @@ pub(crate) async fn a_pages_clock_tells_what_is_over(t: &Trial) -> Checked {
 }
 
 pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) -> Checked {
-    let mut staying = Vec::new();
+    let (mut staying, mut holders) = (Vec::new(), Vec::new());
     for number in 0..12 {
         staying.push(t.key(format!("stays {number}"))?);
-        t.take(&staying[number]).await?;
+        holders.push(t.take(&staying[number]).await?);
     }
     let mut passing: Vec<Held> = Vec::new();
     for number in 0..12 {
@@ -251,8 +251,8 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
         }
         round += 1;
         // A record may change during the walk.
-        if let Some(key) = staying.get(round) {
-            t.claim(key, &t.ask()).await?;
+        if let Some(held) = holders.get(round) {
+            t.renew(held, 2 * LONG).await?;
         }
         Ok(())
     })
