@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::conformance::stage::Stage;
-use crate::conformance::trial::{Broken, Checked, Held, Trial, answered, same, that};
+use crate::conformance::trial::{Broken, Checked, Held, LONG, Trial, answered, same, that};
 use idem_core::Store as _;
 use idem_core::listing::{List, Listed, ListedResult, Page};
 use idem_core::protocol::{Record, RecordStepAnswer, RecordedStep, State, StoredResult, Tombstone};
