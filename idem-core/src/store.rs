@@ -25,7 +25,7 @@ use crate::protocol::{
 /// can hold a lock or a transaction calls this function:
 ///
 /// 1. read the record of `key` (or none);
-/// 2. call the function with it, the request and the store's now;
+/// 2. call the function with that record, the request and the store's current time;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record,
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
@@ -100,7 +100,8 @@ use crate::protocol::{
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
 /// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
-///   The functions ensure this, so a store whose connection breaks sends the request again by itself.
+///   The protocol's functions ensure this. So if a connection breaks, the store sends the request again by
+///   itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.

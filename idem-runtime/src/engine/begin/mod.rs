@@ -361,7 +361,7 @@ impl<S: Store> fmt::Debug for Begun<S> {
     }
 }
 
-/// Renews the lease of a claim until it ends.
+/// Renews the lease of a claim until the lease is lost or the call has ended.
 async fn renew(claim: Arc<dyn AnyClaim>) {
     select(pin!(renewed_until_lost(claim.clone())), pin!(claim.held().lease.ended())).await;
 }

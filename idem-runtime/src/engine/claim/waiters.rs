@@ -224,7 +224,7 @@ impl<S: Store> PollTask<S> {
                     return;
                 }
                 Ok(Some(record)) if self.poll.confirms(&record, &mut fence) => {}
-                // A waiter that asked the store itself could not find out more.
+                // No waiter is woken, because a waiter that asked the store itself could not find out more.
                 Err(error) if error.is_transient() => {}
                 _ => self.poll.claimable.notify_one(),
             }

@@ -163,8 +163,8 @@ impl<R> Operation<R> {
         }
     }
 
-    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be
-    /// used.
+    /// The name of the record with this key, and the fingerprint. An error if the scope, the key, the
+    /// fingerprint or the policy cannot be used.
     pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
         let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
         let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);
