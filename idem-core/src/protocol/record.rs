@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// An instant of a store's clock: microseconds since the Unix epoch.
 ///
-/// Only the store that made it may compare it with its own "now".
+/// Compare it only with times of the same store, because other clocks may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 

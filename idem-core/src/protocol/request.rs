@@ -91,7 +91,8 @@ pub enum ClaimAnswer {
     Replay(Replay),
     /// The key was claimed with other arguments.
     Mismatch,
-    /// The outcome of a run is unknown; an operator must find out whether the effect happened.
+    /// The outcome of a run is unknown. An operator, or a claim that recovers, must find out whether the
+    /// effect happened.
     InDoubt,
     /// The attempts ran out.
     Exhausted {
@@ -247,7 +248,7 @@ impl Seen {
     }
 }
 
-/// An operator's decision on a key in doubt.
+/// An operator's decision on a key in doubt; only [`ForgetSeen`](Self::ForgetSeen) is for a key in any state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resolution {

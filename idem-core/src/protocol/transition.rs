@@ -187,7 +187,7 @@ fn grant(
 fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> Option<Timestamp> {
     match on_crash {
         OnCrash::Rerun => Some(lease_until.after(ttl)),
-        // If the record were forgotten, the body would start a second time.
+        // If this record expired, the body could start a second time.
         OnCrash::InDoubt => None,
     }
 }

@@ -413,7 +413,7 @@ impl fmt::Debug for BackgroundWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Its body ran.
+    /// Its body ran, or `recover` found the result of an earlier run.
     #[non_exhaustive]
     Executed {
         /// Which attempt it was; from 1.

@@ -24,8 +24,8 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write deletes at most. More than one, so that with a stream of new keys there
-/// are never more expired records than live ones.
+/// How many expired records a write deletes at most. With a stream of new keys, deleting one would only keep
+/// their number from growing; deleting two reduces it.
 const SWEEP: usize = 2;
 
 /// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within

@@ -40,7 +40,7 @@ pub use replayed::{Interrupted, Replayed};
 pub enum Begun<S: Store> {
     /// The key has a result: return it, and do not do the work.
     Replay(Replayed<S>),
-    /// The key is this call's: do the work, then end the attempt.
+    /// This call has the key: do the work, then end the attempt.
     Run(Attempt<S>),
 }
 

@@ -118,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range `shortest..longest` | the shortest time after the first attempt, twice as long after each further attempt, up to the longest; each time is random within its upper half |
+/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`; the time is random, from half of that limit to the limit |
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -168,8 +168,8 @@ impl<S: Store> Attempt<S> {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        // Limited, because the steps are recorded before the release, and recording them may take the rest of
-        // the lease.
+        // The time is limited, because the steps are recorded before the release, and recording them may take
+        // the rest of the lease.
         let patience = self.call().policy.store_timeout;
         let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {

@@ -28,7 +28,7 @@ const MOST_RESULTS: usize = 1_000;
 /// How many bytes these results have together at most.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long recording of one result, or one release, is retried.
+/// How long the engine retries recording one result, or one release.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Upper limit of the releases that wait for their store at a time. Each takes about a kilobyte.
