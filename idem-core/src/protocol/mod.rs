@@ -29,8 +29,8 @@
 //! | [`complete`] | in flight or in doubt, and mine, even if the lease is over | completed or failed | `Done` |
 //! | | already completed by me (my answer was lost) | | `Done` |
 //! | [`release`] | in flight or in doubt, and mine; the body failed | released | `Released` |
-//! | | in flight and mine; the body began and did not end, rerun | released, the next grant is recovered | `Released` |
-//! | | in flight or in doubt, and mine; the body began and did not end, in-doubt policy | in doubt | `InDoubt` |
+//! | | in flight under rerun, and mine; the body began and did not end | released, the next grant is recovered | `Released` |
+//! | | in doubt, or in flight under the in-doubt policy, and mine; the body began and did not end | in doubt | `InDoubt` |
 //! | | in flight or in doubt, and mine; released as doubtful | in doubt | `InDoubt` |
 //! | | in flight or in doubt, and mine; the body was not started | as before the grant | `Released` |
 //! | | in flight or in doubt, and mine; the body was not started, and an earlier run did nothing | released | `Released` |
