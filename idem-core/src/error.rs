@@ -22,15 +22,15 @@ pub enum StoreErrorKind {
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
-    /// The store was used with a key ring or a secret that this process does not have. Nothing was applied,
-    /// and no body runs, even if the operation fails open, because the call may have been made before.
+    /// The store was used with a key ring or a secret that this process does not have. Nothing was applied.
+    /// No body runs, even if the operation fails open, because an earlier call may have run it already.
     WrongKeys,
 }
 
 /// Why a store did not carry out an operation. Cheap to clone.
 ///
-/// The author of a store calls the constructor named after the kind. The text must say what happened and what
-/// to do, and must not hold a key or a result.
+/// A store makes one with the constructor that is named after the kind. `detail` must say what happened and
+/// what to do, and must not hold a key or a result.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,

@@ -34,7 +34,7 @@ pub struct Finding {
 pub enum Standing {
     /// As it should be.
     Fine,
-    /// The store cannot check it; a person must check it.
+    /// The store cannot check this subject, so a person must check it.
     Unknown,
     /// What was found weakens the guarantee.
     Weak,

@@ -5,7 +5,7 @@
 //! `idem-store-kit` has the code that our stores share.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Code that panics or prints is for tests, examples and benches.
+// Only tests, examples and benches may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 pub mod defaults;

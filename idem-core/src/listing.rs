@@ -26,7 +26,7 @@ pub const MAX_LOOKED_AT: usize = 1_000;
 pub struct List {
     /// Only records in one of these states; if empty, records in any state.
     pub states: Vec<State>,
-    /// Only records of this scope.
+    /// Only records of this scope; if `None`, records of every scope.
     pub scope: Option<Scope>,
     /// Where the previous page ended; `None` for the first page.
     pub after: Option<Cursor>,
@@ -70,7 +70,7 @@ impl List {
 pub struct Page {
     /// The records that match, in an order that the store chooses.
     pub records: Vec<Listed>,
-    /// The names of records that this version cannot read.
+    /// The names of records that this version of idem cannot read.
     pub unreadable: Vec<RecordKey>,
     /// Where the next page begins; `None` after the last page.
     pub next: Option<Cursor>,

@@ -17,15 +17,15 @@ use crate::protocol::{
 ///
 /// # Writing a store
 ///
-/// A store writes [`apply`](Store::apply), which takes every request of the protocol, and a few methods for
-/// operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic operation**
-/// on one record, and uses the store's own clock, never the caller's: two callers with skewed clocks must get
-/// the answers that one clock would give. The rules are written once, as pure functions in
+/// A store implements [`apply`](Store::apply), which takes every request of the protocol, and a few methods
+/// for operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic
+/// operation** on one record, and uses the store's own clock, never the caller's: two callers with skewed
+/// clocks must get the answers that one clock would give. The rules are written once, as pure functions in
 /// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. A store that
 /// can hold a lock or a transaction calls this function:
 ///
 /// 1. read the record of `key` (or none);
-/// 2. call the function with it, the request and the store's now;
+/// 2. call the function with that record, the request and the store's current time;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record,
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
@@ -100,7 +100,8 @@ use crate::protocol::{
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
 /// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
-///   The functions ensure this, so a store whose connection breaks sends the request again by itself.
+///   The protocol's functions ensure this. So if a connection breaks, the store sends the request again by
+///   itself.
 /// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
@@ -117,10 +118,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
     /// [`protocol::apply`](crate::protocol::apply).
     ///
-    /// A result that is too large, or a step that is too large by itself or together with the recorded steps,
-    /// is a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind), and nothing is applied; the engine then
-    /// records a tombstone in its place. A kind of request that the store does not know is a
-    /// [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
+    /// If a result is too large, or a step is too large by itself or together with the recorded steps, the
+    /// store returns a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) and applies nothing. The engine
+    /// then records a tombstone in its place. For a kind of request that it does not know, the store returns
+    /// a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
     ///
     /// Nothing happens before the future is polled. The future of every call contains this future, so it
     /// should be small.
@@ -175,8 +176,7 @@ pub trait Store: Clone + Send + Sync + 'static {
         async move { self.apply(key, Request::Release(*request)).await?.try_into() }
     }
 
-    /// Applies an operator's decision on a key in doubt: see
-    /// [`protocol::resolve`](crate::protocol::resolve).
+    /// Applies an operator's decision: see [`protocol::resolve`](crate::protocol::resolve).
     fn resolve(
         &self,
         key: &RecordKey,

@@ -150,7 +150,7 @@ pub mod via {
     /// The connection itself.
     #[derive(Debug)]
     pub struct Itself;
-    /// Through a value that dereferences mutably to the rest of the path.
+    /// One mutable dereference, then the path `V`.
     #[derive(Debug)]
     pub struct Through<V>(V);
 }

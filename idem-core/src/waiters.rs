@@ -15,14 +15,14 @@ pub struct Waiters(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 static NOBODY: LazyLock<Waiters> = LazyLock::new(Waiters::default);
 
 impl Waiters {
-    /// The value for all stores that have no such field.
+    /// The value for all stores that have no field for it.
     #[must_use]
     pub(crate) fn of_nobody() -> &'static Self {
         &NOBODY
     }
 
     /// The value that was stored first; `make` creates it if there is none yet. `None` if the store has no
-    /// such field, or if the stored value has another type.
+    /// field for it, or if the stored value has another type.
     #[doc(hidden)]
     #[must_use]
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {

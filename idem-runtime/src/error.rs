@@ -271,9 +271,9 @@ impl fmt::Display for Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotStored {
-    /// It was larger than the operation or the store takes.
+    /// The result was larger than the operation or the store takes.
     TooLarge,
-    /// It could not be encoded.
+    /// The result could not be encoded.
     NotEncodable,
 }
 

@@ -37,10 +37,10 @@ pub mod via {
         /// Never called.
         fn never(&self) -> &crate::store::MemoryStore;
     }
-    /// Through one `Deref`, then the rest of the path.
+    /// One `Deref`, then the path `M`.
     #[derive(Debug)]
     pub struct Pointer<M>(M);
-    /// Through a cell that is set once.
+    /// A cell that is set once, then the path `M`.
     #[derive(Debug)]
     pub struct Cell<M>(M);
 }
@@ -117,7 +117,7 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
     store.as_store().clone()
 }
 
-/// The return type of the function of a `key_fn`.
+/// The return type of the function that `key_fn` makes.
 pub type KeyOfCall = Result<RecordKey, Error>;
 
 /// The name of the record that one call would have; the call is not made.

@@ -19,13 +19,13 @@ const DIGITS_OF_LARGEST: usize = 16;
 /// Why a value has no fingerprint. It never holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FingerprintError {
-    /// It does not serialize to JSON with a canonical form.
+    /// The value does not serialize to JSON with a canonical form.
     #[error(
         "the fingerprint cannot be made: its value does not serialize to JSON, or holds a number that is not \
          finite or an integer of more than 64 bits (give that as text)"
     )]
     Value,
-    /// It contains a hash set.
+    /// The value contains a hash set.
     #[error(
         "the fingerprint cannot be made: there is a hash set in its value, and two equal ones serialize in different \
          orders; use a `BTreeSet`, or give its sorted elements"

@@ -2,7 +2,7 @@
 //! any two versions.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Code that panics or prints is for tests, examples and benches.
+// Only tests, examples and benches may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod catalogue;

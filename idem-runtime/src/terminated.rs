@@ -1,10 +1,10 @@
-//! The end of a program, as its operator asks for it.
+//! The signals by which an operator ends a program.
 
 use std::future::pending;
 use std::io;
 
 /// A future that ends when the process should end: at SIGTERM, which Kubernetes, systemd and Docker send, and
-/// at Ctrl-C. For the shutdown of a server or a consumer; [`drain`](crate::drain) comes after it. Feature
+/// at Ctrl-C. For the shutdown of a server or a consumer, before [`drain`](crate::drain). Needs the feature
 /// `signal`.
 ///
 /// From this call on, neither signal ends the process by itself. If the process cannot listen for them, an

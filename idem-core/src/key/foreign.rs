@@ -1,7 +1,7 @@
 //! Types of other crates that can be part of a key, each behind a feature with the name of its crate.
 //!
-//! These texts identify stored records, so none of them may ever change, even if the crate changes what it
-//! prints.
+//! The text of such a value is part of the keys of stored records. So this text must never change, even if
+//! the crate prints its values in another way.
 
 #[allow(unused_imports, reason = "which of them are used depends on the features")]
 use super::{KeyBuilder, KeyPart};
@@ -18,7 +18,8 @@ impl KeyPart for uuid::Uuid {
 fn date(key: &mut KeyBuilder, year: i32, month: u8, day: u8) {
     use std::fmt::Write as _;
 
-    // Digits, `-` and an encoded `+`; writing to a `String` cannot fail.
+    // The text needs no encoding: it is digits, `-` and a `+` that is already encoded. Writing to a `String`
+    // cannot fail.
     let _ = match year {
         0..=9_999 => write!(key.text, "{year:04}-{month:02}-{day:02}"),
         10_000.. => write!(key.text, "%2B{year}-{month:02}-{day:02}"),
@@ -31,7 +32,7 @@ impl KeyPart for chrono::NaiveDate {
     fn render(&self, key: &mut KeyBuilder) {
         use chrono::Datelike as _;
 
-        // Months and days are at most 31.
+        // Months and days are at most 31, so the conversions lose nothing.
         date(key, self.year(), self.month() as u8, self.day() as u8);
     }
 }

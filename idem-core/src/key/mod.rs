@@ -255,9 +255,9 @@ pub trait KeyPart {
     fn render(&self, key: &mut KeyBuilder);
 }
 
-/// The bound of functions that take any [`KeyPart`]. If a bound does not hold, rustc lists the impls of its
-/// trait. The impls of `KeyPart` include the [`refused`] types. This trait has only one impl, for all types,
-/// so rustc lists none.
+/// Functions that take any [`KeyPart`] have this trait as their bound instead. If a bound does not hold,
+/// rustc lists the impls of its trait. `KeyPart` has impls for the [`refused`] types, and rustc would list
+/// them. This trait has only one impl, for all types, so rustc lists none.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
@@ -513,7 +513,7 @@ pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// These bytes as hexadecimal digits, two each.
+/// These bytes as hexadecimal digits, two for each byte.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {

@@ -1,8 +1,9 @@
 //! Types that cannot be part of a key, with the reason.
 //!
-//! Each type has an impl with a bound that never holds, and the trait in that bound carries the message. The
-//! bound is on `&Key`, because if it were on the refused type, rustc would show the message of `KeyPart`. The
-//! bound has a lifetime (`for<'never>`), because rustc reports a false bound without a lifetime at the impl.
+//! Each of these types has an impl of `KeyPart` with a bound that never holds. If a program uses the type in
+//! a key, rustc shows the message of the trait in that bound. The bound is on `&Key`, because for a bound on
+//! the type itself, rustc would show the message of `KeyPart`. The bound has a lifetime (`for<'never>`),
+//! because rustc reports a false bound without a lifetime already here, at the impl.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,7 +1,7 @@
 //! One type for all requests, and one type for all answers: the argument and the return value of
 //! [`Store::apply`](crate::Store::apply).
 //!
-//! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each of them
+//! Owns the list of the operations on one record. `transition.rs` and `resolve.rs` say what each operation
 //! does.
 
 use super::{
@@ -33,8 +33,8 @@ macro_rules! operations {
             )*
         }
 
-        /// Applies a request to a record, with the transition function of its kind. Only a claim uses
-        /// `floor`: see [`claim`].
+        /// Applies a request to a record, with the transition function for the kind of the request. Only a
+        /// claim uses `floor`: see [`claim`].
         #[must_use]
         pub fn apply(
             record: Option<&Record>,

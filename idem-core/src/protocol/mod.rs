@@ -12,14 +12,14 @@
 //! | [`claim`] | a live record has another fingerprint | | `Mismatch` |
 //! | | in flight, and the owner is the claimant (its answer was lost) | | `Granted`, same fence |
 //! | | released, and the owner is the claimant (a late copy of an answered claim) | | `RetryAt` |
-//! | | absent, or released and due | in flight, new fence, attempt + 1 | `Granted` |
+//! | | absent; or released and due, attempts left | in flight, new fence, attempt + 1 | `Granted` |
 //! | | lapsed, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
-//! | | lapsed, in doubt by policy | in doubt | `InDoubt` |
-//! | | in doubt, or as the row above; the claimant recovers and has the in-doubt policy | in flight, new fence, attempt + 1 | `Granted`, recovered |
-//! | | as the last three rows, but no attempts left; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
-//! | | in doubt | | `InDoubt` |
-//! | | lapsed, or released; no attempts left | failed, steps kept | `Exhausted` |
-//! | | lease running; in flight, or in doubt and the claimant recovers with the in-doubt policy | | `Busy` |
+//! | | lapsed, in-doubt policy; the claimant does not settle | in doubt | `InDoubt` |
+//! | | lapsed, or in doubt with its lease over; attempts left; the claimant settles | in flight, new fence, attempt + 1 | `Granted`, recovered |
+//! | | no attempts left, but with attempts left the answer would be `Granted`, recovered; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
+//! | | in doubt; the claimant does not settle, or is the owner | | `InDoubt` |
+//! | | released, or lapsed under rerun and the claimant does not recover; no attempts left | failed, steps kept | `Exhausted` |
+//! | | lease running; in flight, or in doubt and the claimant settles | | `Busy` |
 //! | | released, not due | | `RetryAt` |
 //! | | completed or failed | | `Replay` |
 //! | [`renew`] | in flight and mine | lease = now + lease | `Held` |
@@ -29,10 +29,11 @@
 //! | [`complete`] | in flight or in doubt, and mine, even if the lease is over | completed or failed | `Done` |
 //! | | already completed by me (my answer was lost) | | `Done` |
 //! | [`release`] | in flight or in doubt, and mine; the body failed | released | `Released` |
-//! | | .. the body began and did not end, rerun | released, the next grant is recovered | `Released` |
-//! | | .. the same under the in-doubt policy; or released as doubtful | in doubt | `InDoubt` |
-//! | | .. the body was not started | as before the grant | `Released` |
-//! | | .. the same, and an earlier run did nothing | released | `Released` |
+//! | | in flight under rerun, and mine; the body began and did not end | released, the next grant is recovered | `Released` |
+//! | | in doubt, or in flight under the in-doubt policy, and mine; the body began and did not end | in doubt | `InDoubt` |
+//! | | in flight or in doubt, and mine; released as doubtful | in doubt | `InDoubt` |
+//! | | in flight or in doubt, and mine; the body was not started | as before the grant | `Released` |
+//! | | in flight or in doubt, and mine; the body was not started, and an earlier run did nothing | released | `Released` |
 //! | | already released by me (my answer was lost) | | the same again |
 //! | `renew`, `record_step`, `complete`, `release` | anything else | | `Lost` |
 //! | [`resolve`] | not as the operator saw it | | `Changed` |
@@ -40,7 +41,9 @@
 //! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
 //!
 //! *Lapsed* means that the body began and did not end: the record is in flight with a lease that is over, or
-//! its holder released it as abandoned.
+//! its holder released it as abandoned. A claimant *recovers* if its operation has a `recover`. A claimant
+//! *settles* if it recovers and has the in-doubt policy. *Mine* means that the record has the owner and the
+//! fence of the request.
 //!
 //! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!

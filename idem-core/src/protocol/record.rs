@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 /// An instant of a store's clock: microseconds since the Unix epoch.
 ///
-/// Only the store that made it may compare it with its own "now".
+/// Compare it only with times of the same store, because other clocks may differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -114,7 +114,8 @@ impl fmt::Display for Fence {
     }
 }
 
-/// The SHA-256 of a canonical form of a call's arguments, which must not change under one key.
+/// The SHA-256 of a canonical form of a call's arguments. Calls with the same key must have the same
+/// fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
@@ -165,7 +166,8 @@ pub enum OnCrash {
     /// The next caller runs the body again.
     #[default]
     Rerun,
-    /// Nobody runs the body again; the key is in doubt until an operator resolves it.
+    /// The key is in doubt. No body starts until an operator, or a later `recover`, has found out whether the
+    /// effect happened.
     InDoubt,
 }
 

@@ -26,9 +26,9 @@ pub struct Claim {
     pub max_attempts: Option<NonZeroU32>,
     /// Whether the claimant can find out what an unfinished run did, because its operation has a `recover`.
     ///
-    /// Under [`OnCrash::InDoubt`], such a claim also gets a key in doubt, as a recovered grant. Under either
-    /// policy, it gets the key of an unfinished run even when no attempts are left, but only to recover: see
-    /// [`Grant::recover_only`].
+    /// Under [`OnCrash::InDoubt`], such a claim is also granted if the key is in doubt; the grant is then
+    /// recovered. Under either policy, it is granted if a run did not end and no attempts are left, but only
+    /// to recover: see [`Grant::recover_only`].
     pub recovers: bool,
 }
 
@@ -46,10 +46,10 @@ pub struct Grant {
     /// Whether no attempts are left and the claim was granted only to recover. If so, the body must not
     /// start.
     ///
-    /// If `recover` finds a result, complete with it. If it finds that nothing happened, release as
-    /// [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is `Exhausted`.
-    /// If it fails, release as [`ReleaseCause::Doubtful`]. If it was not called, release as
-    /// [`ReleaseCause::Unused`].
+    /// If `recover` finds a result, complete with that result. If `recover` finds that nothing happened,
+    /// release as [`ReleaseCause::NothingHappened`] and report that the attempts ran out; the next claim is
+    /// `Exhausted`. If `recover` fails, release as [`ReleaseCause::Doubtful`]. If `recover` was not called,
+    /// release as [`ReleaseCause::Unused`].
     pub recover_only: bool,
     /// How much of the lease is left; less than requested only if the request was sent again.
     pub lease_left: Duration,
@@ -91,7 +91,8 @@ pub enum ClaimAnswer {
     Replay(Replay),
     /// The key was claimed with other arguments.
     Mismatch,
-    /// The outcome of a run is unknown; an operator must find out whether the effect happened.
+    /// The outcome of a run is unknown. An operator, or a claim that recovers, must find out whether the
+    /// effect happened.
     InDoubt,
     /// The attempts ran out.
     Exhausted {
@@ -247,7 +248,7 @@ impl Seen {
     }
 }
 
-/// An operator's decision on a key in doubt.
+/// An operator's decision on a key in doubt; only [`ForgetSeen`](Self::ForgetSeen) is for a key in any state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Resolution {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::transition::{Transition, is_live, released, terminal};
 use super::{Owner, Record, Resolution, ResolveAnswer, Seen, State, StoredResult, Timestamp, Tombstone};
 
-/// Applies an operator's decision to a key in doubt, or to a record that is as the operator saw it.
+/// Applies an operator's decision to a key in doubt. A record in any other state can only be forgotten, and
+/// only if it is as the operator saw it.
 #[must_use]
 pub fn resolve(
     record: Option<&Record>,
@@ -34,8 +35,8 @@ pub fn resolve(
 }
 
 /// The record that a store keeps for a forgotten key until the purge. It keeps the fence, because every later
-/// fence must exceed it. It expired so long ago that every clock counts it as expired and a purge finds it
-/// first. It has a result, so no store keeps its steps.
+/// fence must exceed it. Its expiry is so early that every clock counts the record as expired, and a purge
+/// finds it first. It has a result, so no store keeps its steps.
 fn ended(record: &Record) -> Record {
     let long_ago = Some(Timestamp::from_micros(1));
     Record {

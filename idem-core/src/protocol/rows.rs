@@ -1,4 +1,4 @@
-//! Tests of what the transitions write, as far as their answers do not show it.
+//! Tests of what the transitions write, where the answers do not show it.
 //!
 //! The answers themselves are tested by the model check in `idem-testing`, which knows the correct answer
 //! after any history.

@@ -51,8 +51,8 @@ pub const fn is_endless(record: &Record) -> bool {
 /// Claims a key.
 ///
 /// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the
-/// highest fence of the records it deleted passes that fence, so that fences rise even if its clock steps
-/// back. Any other store passes [`Fence::default`].
+/// highest fence of the records it deleted passes that fence as `floor`, so that fences rise even if its
+/// clock steps back. Any other store passes [`Fence::default`].
 #[must_use]
 pub fn claim(
     record: Option<&Record>,
@@ -120,15 +120,15 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
-/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not, because after an unused
-/// release the record would have a lapsed lease instead of the doubt.
+/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if its grant were
+/// released unused, the record would have a lapsed lease and would no longer be in doubt.
 fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt
 }
 
 /// The grant that the holder of a record in flight gets for this claim.
 ///
-/// For stores whose server decides the claim, and which build the answer from the record that the server
+/// For a store whose server decides the claim. Such a store makes the answer from the record that the server
 /// wrote.
 #[must_use]
 pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
@@ -187,7 +187,7 @@ fn grant(
 fn in_flight_until(on_crash: OnCrash, lease_until: Timestamp, ttl: Duration) -> Option<Timestamp> {
     match on_crash {
         OnCrash::Rerun => Some(lease_until.after(ttl)),
-        // If the record were forgotten, the body would start a second time.
+        // If this record expired, the body could start a second time.
         OnCrash::InDoubt => None,
     }
 }
@@ -409,9 +409,10 @@ fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Tra
         ReleaseCause::Failed => released(record, false, request.retry_after, now),
         ReleaseCause::Unused => unused(record, now),
         ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
-        // The key was in doubt before, and its holder does not know more.
+        // The key was in doubt before this release, and its holder does not know more.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
-        // If the grant was recovered and could not find out anything, it started no body.
+        // In a recovered grant, a doubtful release means that `recover` found nothing out. So no body
+        // started.
         ReleaseCause::Doubtful if record.recovered => in_doubt(&of_nobody(record), now),
         ReleaseCause::Doubtful => in_doubt(record, now),
         ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),

@@ -54,8 +54,8 @@ pub struct Catalogue {
     key_parts: Vec<CatalogueKeyPart>,
 }
 
-/// What identifies the records of one annotated function. All texts are as in the source, except for white
-/// space.
+/// What identifies the records of one annotated function. Types and expressions are written as in the source,
+/// except for white space.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

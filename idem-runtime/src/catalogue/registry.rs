@@ -28,7 +28,7 @@ pub struct Registered {
 /// The compiler's name of a type in the function's body.
 type TypeInside = fn() -> &'static str;
 
-/// Names of facts, with their texts.
+/// Facts about a function or a type: for each, its name and its text.
 type Facts = &'static [(&'static str, &'static str)];
 
 impl Registered {

@@ -1,11 +1,11 @@
-//! The lease of one attempt: until when it is certainly held, whether it is lost, and its renewal, in the
-//! call's own task and from outside by one thread of the process.
+//! The lease of one attempt: until when it is certainly held, whether it is lost, and how it is renewed. The
+//! call's own task renews it, and so does one thread of the process, from outside the call.
 //!
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
 //! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
-//! at each lease when half of it is over, and renews it if nobody else has: in the caller's runtime, or in
-//! the thread's runtime if the caller's runtime has ended. The times of a lease, each counted from when the
-//! last confirmed request was sent:
+//! at each lease when half of it is over, and renews it if the call's task did not. The renewal runs in the
+//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The times of a
+//! lease, counted from when the last confirmed request was sent, and in the last row from the failure:
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | [`outside_renewal_at`](Lease::outside_renewal_at), half of its length | the thread renews it, if the task did not | the machine's |
 //! | [`is_late`](Lease::is_late), two thirds of its length | a grant that arrives later is renewed before its body starts | the runtime's |
 //! | [`held_until`](Lease::held_until), its length, or less near a deadline | until then it is certainly held | the runtime's |
-//! | [`pause_after_failure`](Lease::pause_after_failure) later, up to a second | a renewal that failed is sent again | the clock of that renewal |
+//! | [`pause_after_failure`](Lease::pause_after_failure), up to a second | a renewal that failed is sent again | the clock of that renewal |
 
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -65,8 +65,8 @@ pub(crate) struct Sent {
 }
 
 impl Lease {
-    /// The lease of a claim, which was first sent at `sent`. A deadline may make `length` shorter than
-    /// `uncut`.
+    /// The lease of a claim that was first sent at `sent`. `uncut` is the lease that the operation sets. Near
+    /// a deadline, `length` is shorter.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
         // Renewals cannot extend a lease that a deadline cuts short; they only find out whether it is lost.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
@@ -215,7 +215,7 @@ fn later(instant: Instant, by: Duration) -> Instant {
     instant.checked_add(by).unwrap_or_else(|| instant + FAR)
 }
 
-/// The leases that the thread looks at.
+/// The leases that the renewal thread looks at.
 #[derive(Default)]
 struct Watched {
     /// Each claim, and when to look at its lease; `None` if the lease is over, or if the thread is renewing
@@ -301,7 +301,8 @@ impl Renewals {
             let lease = &claim.held().lease;
             pause = pause.min(lease.length / 8);
             if at.is_some_and(|at| at <= now) {
-                // Later than `now` if the call has renewed its lease itself.
+                // This time is later than `now` if the call has renewed the lease itself. Otherwise the
+                // thread renews it.
                 *at = Some(lease.outside_renewal_at()).filter(|at| *at > now && !lease.is_over());
                 if at.is_none() && !lease.is_over() {
                     due.push((key, claim.clone()));

@@ -5,7 +5,7 @@
 //! | prepare | [`prepare`] | an `Operation`, a store, a key | one `Call`, which has passed all checks |
 //! | claim | [`claim`] | the `Call` | an `Entry`: an `Attempt` under one `Claimed`, a replay, or permission to run unprotected |
 //! | body | [`body`] | the `Attempt` | the body's result, or how else it ended |
-//! | record | [`record`] | the result, by the `Codec` | bytes in the store, or a released claim |
+//! | record | [`record`] | the result, which the `Codec` encodes | bytes in the store, or a released claim |
 //!
 //! | beside the phases | what it is |
 //! |---|---|
@@ -157,8 +157,8 @@ async fn detached<R: Send + 'static, T, E>(
     })
 }
 
-/// The process that a call belongs to: the program, or a worker of a simulation, so that several workers live
-/// in one program.
+/// The process that a call belongs to: the program, or one of the workers that a simulation runs in one
+/// program.
 #[derive(Clone, Default)]
 pub struct Process(Option<Arc<State>>);
 

@@ -136,7 +136,7 @@ impl Event<'_> {
     /// The body ended and its result could not be recorded, because of this error.
     pub(crate) const UNRECORDED: Self =
         Self::outcome(Level::ERROR, "unrecorded", "the body succeeded and its result could not be recorded");
-    /// As `UNRECORDED`, without an error of the store.
+    /// As `UNRECORDED`, but because the record is gone or no longer belongs to this attempt.
     pub(crate) const SUPERSEDED: Self = Self::outcome(
         Level::ERROR,
         "unrecorded",
@@ -212,8 +212,8 @@ impl Details {
                 )
             };
         }
-        // In the span of the call, because the body, the background work or the caller's transaction may be
-        // polled outside of it.
+        // In the span of the call, because the body, work in the background and the call of a transaction may
+        // be polled outside this span.
         self.span.in_scope(|| {
             #[cfg(feature = "metrics")]
             {
@@ -232,7 +232,7 @@ impl Details {
         });
     }
 
-    /// Tells the observer of the call.
+    /// Tells the observer of the call about this event.
     pub(crate) fn tell(&self, event: &CallEvent<'_>) {
         if let Some(observer) = &self.observer {
             observer.report(event);
@@ -413,7 +413,7 @@ impl fmt::Debug for BackgroundWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Its body ran.
+    /// Its body ran, or `recover` found the result of an earlier run.
     #[non_exhaustive]
     Executed {
         /// Which attempt it was; from 1.

@@ -1,7 +1,7 @@
 //! A call whose claim, effects and result are committed together, in the caller's transaction.
 //!
 //! Owns the order of actions in the caller's transaction. There is no lease to renew and no work in the
-//! background: what is not committed did not happen.
+//! background, because what is not committed did not happen.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -171,7 +171,7 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);
-            // Steps of the body are not recorded: what is not committed did not happen, so no later run could
+            // Steps of the body are not recorded. What is not committed did not happen, so no later run could
             // continue after a step.
             let context = Context::unclaimed(call.clone(), Some(grant));
             (context, call.span.clone())

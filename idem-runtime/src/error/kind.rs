@@ -8,8 +8,8 @@ macro_rules! kinds {
     ($($(#[doc = $doc:literal])* $kind:ident = $word:literal for $error:pat,)*) => {
         /// What kind of error an [`Error`] is: [`Error::kind`].
         ///
-        /// Its name, from [`as_str`](Self::as_str) or `Display`, is stable: metrics and programs may store
-        /// it.
+        /// The name of a kind, from [`as_str`](Self::as_str) or `Display`, is stable, so metrics and programs
+        /// may store it.
         ///
         /// ```
         /// # use idem_runtime as idem;
@@ -120,11 +120,11 @@ impl Error {
     /// Whether the same call may succeed when it is made again, now or after
     /// [`retry_after`](Self::retry_after).
     ///
-    /// It is `false` if the result stays the same until a person or a program changes something.
+    /// `false` if the call would get the same error until a person or a program changes something.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            // The body that holds the key waits for this call.
+            // The body that holds the key waits for this call, so a retry cannot help.
             Self::InFlight { reentrant, .. } => !*reentrant,
             Self::NotDue { .. }
             | Self::LeaseLost { .. }

@@ -13,16 +13,16 @@ pub enum StepError {
         "this run has a step of that name; give each its own, in a loop by an index: `(\"line\", index)`"
     )]
     Repeated,
-    /// The step is inside another step or in a `recover` function. It did not run.
+    /// The step is inside another step or in a `recover` function. The step did not run.
     #[error("a step cannot stand inside another nor in `recover`; begin it in the body itself")]
     Nested,
-    /// The step is in a call with `transaction`, which records no steps. It did not run.
+    /// The step is in a call with `transaction`, which records no steps. The step did not run.
     #[error(
         "a call in a transaction records no steps: what is not committed did not happen; call the closure itself, \
          or make the step in a call without `transaction`"
     )]
     Unprotected,
-    /// An earlier run recorded the step for another input. It did not run now.
+    /// An earlier run recorded the step for another input. The step did not run again.
     #[error(
         "an earlier run recorded it for another input; the body must give it the same at each run, or forget the key"
     )]
@@ -37,7 +37,7 @@ pub enum StepError {
         /// What does not decode, and where, without the value.
         reason: Arc<str>,
     },
-    /// The step has run before, and its value is not in the store. It will not run again.
+    /// The step has run before, and its value is not in the store. The step will not run again.
     #[error(
         "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
     )]

@@ -11,8 +11,8 @@ use idem_core::{AnyPart, KeyBuilder, KeyPart};
 
 /// Whether a piece, or any piece of a key, can be missing.
 pub trait Presence {
-    /// The presence of a key after a piece with this presence is added to it. `Before` is its presence before
-    /// that.
+    /// The presence of a key to which a piece with this presence was added. `Before` is the presence of the
+    /// key before that.
     type After<Before>;
 }
 

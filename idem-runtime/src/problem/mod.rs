@@ -153,8 +153,9 @@ impl ProblemDetails {
     }
 }
 
-/// Where the problems of an API are documented, which determines the form of its responses. Unless
-/// [set](Self::at), it is the documentation of `idem::http`.
+/// Where the problems of an API are documented. The `type` of each problem and the `Link` header lead there.
+/// Unless [set](Self::at), `type` leads to the documentation of `idem::http`, and `Link` to the specification
+/// of the header.
 #[derive(Clone, Debug)]
 pub struct Documentation {
     /// The part of a problem's `type` before its name.
@@ -170,8 +171,8 @@ impl Default for Documentation {
 }
 
 impl Documentation {
-    /// The form of an API with this documentation; `None` if `uri` is not a URI. The `type` of a problem
-    /// leads to its section: the URI, `#` unless the URI ends with `#` or `/`, and the problem's
+    /// The documentation at this URI; `None` if `uri` is not a URI. The `type` of a problem leads to its
+    /// section: it is the URI, then `#` unless the URI ends with `#` or `/`, then the problem's
     /// [name](Problem::name).
     #[must_use]
     pub fn at(uri: &str) -> Option<Self> {

@@ -24,8 +24,8 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write deletes. More than one, so that with a stream of new keys there are never
-/// more expired records than live ones.
+/// How many expired records a write deletes at most. With a stream of new keys, deleting one would only keep
+/// their number from growing; deleting two reduces it.
 const SWEEP: usize = 2;
 
 /// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within
@@ -66,8 +66,8 @@ struct Shard {
     /// The records. The hash of a key is computed once for each operation, and the table grows without
     /// hashing again.
     slots: HashTable<Slot>,
-    /// Each entry says when to look at the record of a key with this hash. An entry is stale if no such
-    /// record has its time as [`Slot::look_at`].
+    /// Each entry says when to look at a record whose key has this hash. An entry is stale if no record with
+    /// its hash has its time as [`Slot::look_at`].
     expiry: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// The highest fence of all deleted records.
     floor: Fence,

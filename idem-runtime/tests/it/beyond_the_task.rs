@@ -1,5 +1,5 @@
-//! Tests of work that a body starts outside its own task: how it learns that the claim is gone. Also of steps
-//! that nothing records: where such a step is an error, and where it runs.
+//! Tests of work that a body starts outside its own task: how such work learns that the claim is gone. Also
+//! tests of steps that nothing records: where such a step is an error, and where it runs.
 
 use std::sync::Mutex;
 use std::time::Duration;

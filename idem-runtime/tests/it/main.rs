@@ -22,8 +22,8 @@ mod typed;
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// `drain` counts the work of the process, so only one of the tests with it runs at a time if tests share a
-/// process.
+/// Tests that hold this lock run one at a time. They call `drain`, which counts the work of the whole
+/// process, and tests may share a process.
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await

@@ -9,8 +9,8 @@ use tokio::time::{advance, timeout};
 use crate::events::Events;
 use crate::support::{Failure, Runs, operation};
 
-/// Runs in real time, because the paused clock stands still while a task is ready. Such a body uses up its
-/// task's budget at each poll, and tokio's timers are pending without a budget.
+/// Runs in real time, because the paused clock stands still while a task is ready. The body here uses up its
+/// task's budget at each poll, and without a budget tokio's timers stay pending.
 #[tokio::test]
 async fn a_body_that_is_always_ready_ends_at_its_timeout() {
     async fn busy() -> Result<usize, Failure> {

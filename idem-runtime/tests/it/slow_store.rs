@@ -123,7 +123,7 @@ fn a_caller_that_waits_in_a_runtime_that_was_shut_down_blocks_nobody() {
         let (store, handle) = (MemoryStore::new(), runtime.handle().clone());
         let operation = operation().wait(Duration::from_secs(20));
         let call = |key: &'static str| operation.run(&store, key, || async { Ok::<_, Failure>(0) });
-        // From here on, this thread assumes that the runtime has timers.
+        // After this call, the engine no longer checks in this thread whether the runtime has timers.
         runtime.block_on(call("other")).unwrap();
         runtime.block_on(crashed_worker(&store, "k", OnCrash::Rerun));
         runtime.shutdown_background();

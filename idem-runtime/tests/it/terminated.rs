@@ -1,4 +1,4 @@
-//! What ends a program.
+//! Tests of the signals that end a program.
 
 use std::process::Command;
 use std::time::Duration;

@@ -40,7 +40,7 @@ pub use replayed::{Interrupted, Replayed};
 pub enum Begun<S: Store> {
     /// The key has a result: return it, and do not do the work.
     Replay(Replayed<S>),
-    /// The key is this call's: do the work, then end the attempt.
+    /// This call has the key: do the work, then end the attempt.
     Run(Attempt<S>),
 }
 
@@ -361,7 +361,7 @@ impl<S: Store> fmt::Debug for Begun<S> {
     }
 }
 
-/// Renews the lease of a claim until it ends.
+/// Renews the lease of a claim until the lease is lost or the call has ended.
 async fn renew(claim: Arc<dyn AnyClaim>) {
     select(pin!(renewed_until_lost(claim.clone())), pin!(claim.held().lease.ended())).await;
 }

@@ -23,7 +23,7 @@ tokio::task_local! {
     static CURRENT: Frame;
     static DEADLINE: Option<Instant>;
     static OBSERVER: Option<Arc<Observation>>;
-    /// The process of a simulation's worker.
+    /// The process of a simulated worker; not set outside a simulation.
     pub(in crate::engine) static PROCESS: Process;
 }
 
@@ -155,7 +155,8 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // A call that is over no longer holds its key, so a call inside it does not wait for itself.
+            // A call whose lease is over no longer holds its key. A call that waits for this key does not
+            // wait for itself.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -305,9 +306,9 @@ impl Context {
         self.grant().is_some()
     }
 
-    /// A key for the next service. It is the same for every attempt of this call, is different for every
-    /// other key, operation or `name`, and does not reveal the key. 32 hexadecimal characters (128 bits of a
-    /// SHA-256).
+    /// A key for a downstream service: 32 hexadecimal characters (128 bits of a SHA-256). It is the same for
+    /// every attempt of this call, is different for every other key, operation or `name`, and does not reveal
+    /// the key.
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         let digest = framed_digest(&["idem downstream key", self.operation(), self.key().as_str(), name]);
@@ -353,10 +354,10 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed<T> {
-    /// The return value of the call.
+    /// The output of the observed future.
     pub value: T,
-    /// How the call got its value; `None` if the call was refused (in flight, mismatch, ...) or made no
-    /// idempotent call. If it made several idempotent calls, the outcome of the last one.
+    /// How the last idempotent call that was not refused (in flight, mismatch, ...) got its result. `None` if
+    /// there was no such call.
     pub outcome: Option<Outcome>,
 }
 

@@ -126,7 +126,7 @@ pub(super) fn drive<B: Future>(
         let end = timeout.and_then(|after| Some((after, Instant::now().checked_add(after)?)));
         let limit = async {
             let Some((after, end)) = end else { return pending().await };
-            // There is no timer until this future is first polled.
+            // The timer is made at the first poll. A body that is ready at once needs none.
             Box::pin(sleep_until(end)).await;
             after
         };

@@ -1,10 +1,10 @@
 //! The second phase: how a call gets the right to run its body, or a result or an error instead.
 //!
-//! Owns the claim with its retries, what its answer means for the call, what a call does while another one is
-//! in flight, and the rule that a claim is released if its answer never came or nobody awaits the answer any
-//! more. In that case no body began, but after the lease the next call would treat the claim as a crash.
-//! [`waiters`] reads a key for all calls that wait for it, and [`claimed`] is what a granted claim consists
-//! of.
+//! Owns the claim with its retries, what its answer means for the call, and what a call does while another
+//! call is in flight. It also owns a rule: if the answer to a claim never came, or nobody awaits it any more,
+//! the claim is released. No body began under such a claim, but without a release, the next call would treat
+//! it as a crash when the lease is over. [`waiters`] reads a key for all calls that wait for it, and
+//! [`claimed`] is what a granted claim consists of.
 
 pub(super) mod claimed;
 pub(super) mod waiters;
@@ -81,8 +81,7 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether an error means that the store is down. An unreadable record means that the call may have been made
-/// before, so its body must not run.
+/// Whether this error means that the store is down, so that an operation that fails open may run its body.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
@@ -157,7 +156,7 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         if !claim.held().lease.is_lost() {
             return Ok(Ok(attempt));
         }
-        // Another call has the claim by now. The answer to the next claim says for how long.
+        // Another call has the claim by now. The answer to the next claim says how long this call must wait.
     }
 }
 
@@ -301,7 +300,8 @@ async fn wait<S: Store>(call: &Arc<Call<S>>, refusal: Refusal) -> Result<Claimin
     }
 }
 
-/// Returns when there is a result, or when the answer to a claim shows that waiting does not help.
+/// Returns when a claim is granted, when there is a result, or when the answer to a claim shows that waiting
+/// does not help.
 async fn until_claimed<S: Store>(
     call: &Arc<Call<S>>,
     Waiter { poll, result }: &mut Waiter,
@@ -323,7 +323,7 @@ async fn until_claimed<S: Store>(
                 *poll.last_refusal() = refusal;
             }
             Ok(claiming) => {
-                // The next waiter learns at once what has changed.
+                // Wakes the poll, so that the next waiter learns at once what has changed.
                 poll.changed.notify_one();
                 return Ok(claiming);
             }

@@ -203,7 +203,7 @@ impl<S: Store> PollTask<S> {
     async fn run(self) {
         let mut pauses = backoff().build();
         let mut fence = None;
-        // The first reading finds out what happened between the refusal and now.
+        // There is no pause before the first reading, because the key may have changed since the refusal.
         loop {
             let polls = self.waiters.polls();
             if self.poll.result.receiver_count() == 0 {
@@ -214,8 +214,8 @@ impl<S: Store> PollTask<S> {
                 Ok(Some(record)) if record.result.is_some() => {
                     let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
-                        // A claim was refused after this reading began, so the result may be forgotten by
-                        // now.
+                        // A claim was refused after this reading began. So the record that it saw may be
+                        // deleted by now.
                         continue;
                     }
                     // Later callers get a new poll, because the record may be deleted and made again by then.
@@ -224,7 +224,7 @@ impl<S: Store> PollTask<S> {
                     return;
                 }
                 Ok(Some(record)) if self.poll.confirms(&record, &mut fence) => {}
-                // A waiter that asked the store itself could not find out more.
+                // No waiter is woken, because a waiter that asked the store itself could not find out more.
                 Err(error) if error.is_transient() => {}
                 _ => self.poll.claimable.notify_one(),
             }

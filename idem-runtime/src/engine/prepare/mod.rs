@@ -49,8 +49,8 @@ pub struct Site {
     policy: Policy,
     fault: Option<&'static str>,
     /// The first receiver type, by the compiler's name (empty without a receiver), and its scope. Usually a
-    /// function has no other receiver type. For further types of a trait's method, each call makes the scope
-    /// again.
+    /// function has no other receiver type. A method of a trait may have more, and for those each call makes
+    /// the scope again.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 
@@ -163,8 +163,8 @@ impl<R> Operation<R> {
         }
     }
 
-    /// The name of the record with this key, and the fingerprint, unless one of them or the policy cannot be
-    /// used.
+    /// The name of the record with this key, and the fingerprint. An error if the scope, the key, the
+    /// fingerprint or the policy cannot be used.
     pub(crate) fn record_of(&self, key: RenderedKey) -> Result<(RecordKey, Option<Fingerprint>), Error> {
         let scope = self.scope.as_ref().map_err(|error| (**error).clone())?;
         let refuse = |detail: &str| Error::configuration(scope.as_str(), detail);

@@ -21,10 +21,10 @@ pub use rules::{RulesFor, WithRecover};
 /// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any
 /// value; [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
 ///
-/// `R` is its rules about results: `()` for results of any type that serializes, which are all kept;
-/// [`ResultRules`](crate::ResultRules) with [`terminal`](Operation::terminal),
+/// `R` is the type of its rules about results: `()` if every value is kept and no error is;
+/// [`ResultRules`](crate::ResultRules) after [`terminal`](Operation::terminal),
 /// [`record_if`](Operation::record_if) or [`retry_after_error`](Operation::retry_after_error); and
-/// [`WithRecover`](crate::WithRecover) with [`recover`](Self::recover). Call these setters in this order.
+/// [`WithRecover`](crate::WithRecover) after [`recover`](Self::recover). Call these setters in this order.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use idem_core::defaults::{self, LONGEST, SHORTEST_LEASE};
 use idem_core::protocol::OnCrash;
 
-/// The settings of an operation. The setters of [`Operation`](crate::Operation) say what they mean.
+/// The settings of an operation. The setters of [`Operation`](crate::Operation) explain them.
 #[allow(missing_docs, reason = "as above")]
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -81,8 +81,8 @@ impl Policy {
     }
 }
 
-/// The policy of an annotated function, or of an operation without one, with the values that were set at run
-/// time.
+/// The policy of an annotated function, or of an operation without such a function, with the values that were
+/// set at run time.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,
@@ -118,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range of two, `shortest..longest` | the shortest time after the first attempt, twice as long after each further attempt, up to the longest; the upper half of each time is random |
+/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`; the time is random, from half of that limit to the limit |
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -183,7 +183,7 @@ impl From<Range<Duration>> for RetryAfter {
     }
 }
 
-/// Comparison of durations in a constant.
+/// `one > other`, for a constant.
 const fn is_longer(one: Duration, other: Duration) -> bool {
     one.as_nanos() > other.as_nanos()
 }

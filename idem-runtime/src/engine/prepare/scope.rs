@@ -1,5 +1,5 @@
 //! The default scope of an annotated function: how it is made, which functions have none, and the rule that
-//! no two functions have the same scope.
+//! no two functions have the same default scope.
 //!
 //! Records are stored under the scope, so the scope must not depend on how the compiler prints types. The
 //! compiler's names are only read to find out whether a function belongs to a type, and to which type.
@@ -19,7 +19,7 @@ static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new
 type Owner = (&'static Site, &'static str);
 
 impl Site {
-    /// Makes the default scope, and registers it unless another function has it.
+    /// Makes the default scope and registers it; an error if another function has it.
     pub(super) fn default_scope(
         &'static self,
         receiver: Option<&'static str>,

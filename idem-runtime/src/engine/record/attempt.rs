@@ -62,8 +62,8 @@ impl<S: Store> Attempt<S> {
             owner,
             grant,
             lease: Lease::new(call.lease, call.policy.lease, sent),
-            // A first attempt finds no steps of earlier runs. An attempt that takes over from another run is
-            // at least the second.
+            // A first attempt finds no steps of earlier runs, because an attempt that takes over from another
+            // run is at least the second.
             log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
         };
         Self {
@@ -99,8 +99,8 @@ impl<S: Store> Attempt<S> {
     /// Whether the body's result is to be recorded. If so, the attempt holds the result from now on.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
-        // The body's error does not decide the cause of the release: `recover`, or the reading of the steps
-        // before it, has already decided.
+        // If a cause is set, no body has run. Either `recover` failed, or it found nothing and no attempts
+        // are left, or the store failed before the body began. The set cause counts, and not this result.
         if log.cause().is_some() {
             return false;
         }
@@ -168,8 +168,8 @@ impl<S: Store> Attempt<S> {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
         self.claimed.lease.end();
-        // Limited, because the steps are recorded before the release, and recording them may take the rest of
-        // the lease.
+        // The time is limited, because the steps are recorded before the release, and recording them may take
+        // the rest of the lease.
         let patience = self.call().policy.store_timeout;
         let released = answered("the release", patience, self.claimed.release(cause, retry_after, false));
         if let Err(error) = released.await {
@@ -254,8 +254,8 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The result of another attempt of this call. A record that was deleted and made again may be of a call
-    /// with other arguments.
+    /// The result of another attempt of this call. A result under another fingerprint does not count, because
+    /// the record may have been deleted and made again by a call with other arguments.
     fn replay(&self, record: &Record) -> Option<Replay> {
         let is_other =
             matches!((record.fingerprint, self.call().fingerprint), (Some(old), Some(own)) if old != own);

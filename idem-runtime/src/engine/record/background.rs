@@ -28,7 +28,7 @@ const MOST_RESULTS: usize = 1_000;
 /// How many bytes these results have together at most.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long recording of one result, or one release, is retried.
+/// How long the engine retries recording one result, or one release.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Upper limit of the releases that wait for their store at a time. Each takes about a kilobyte.
@@ -37,7 +37,7 @@ const MOST_RELEASES: usize = 10_000;
 /// What a piece of work in the background does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    /// It runs a detached body.
+    /// It runs a detached body, or it is an attempt of `begin`.
     Body,
     /// It records a result.
     Result,
@@ -254,8 +254,8 @@ type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
 /// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory
-/// and retries, with pauses that grow to a few seconds, for an hour: at most 1,000 results of 64 MiB
-/// together. See "When the store fails after the work" in `docs/attribute.md`.
+/// and retries for an hour, with pauses that grow to a few seconds. It keeps at most 1,000 results, and
+/// together at most 64 MiB. See "When the store fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -282,8 +282,8 @@ impl LateRecording {
     }
 
     /// Calls `hook` with each result that is given up: because a limit of [`LateRecording`] is reached,
-    /// because of a store error that a retry does not help, because another call has the key, or because the
-    /// runtime was shut down.
+    /// because the store returned an error that a retry cannot help, because another call has the key, or
+    /// because the runtime was shut down.
     ///
     /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
     /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`

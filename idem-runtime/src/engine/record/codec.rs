@@ -2,7 +2,7 @@
 //! types may be results.
 //!
 //! A codec consists of function pointers, which its constructors take from the types of the results. So only
-//! the constructors need bounds on those types, and the code that uses a codec is not generic over a trait.
+//! the constructors need bounds on those types. Code that uses a codec needs none.
 //!
 //! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
 //! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
@@ -252,7 +252,8 @@ impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     }
 }
 
-/// A value that can be recorded. A separate trait, so that rustc shows its own message for the value.
+/// A value that can be recorded. A separate trait, so that rustc shows the message of this trait for the
+/// value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
@@ -265,8 +266,8 @@ pub trait RecordableValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-/// A function's own error, into which idem's error is converted. A separate trait, so that rustc shows its
-/// own message for the error.
+/// A function's own error, into which idem's error is converted. A separate trait, so that rustc shows the
+/// message of this trait for the error.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot be made from `idem::Error`",
     label = "the error `{Self}` must be `From<idem::Error>`",
@@ -421,7 +422,7 @@ fn without_value(message: &str) -> String {
         // The text names the kind of the value first, then the value in quotes.
         let kind = value.split(['`', '"', ',']).next().unwrap_or_default().trim();
         if !KINDS.contains(&kind) {
-            // The text is not serde's own but, for example, that of `serde_repr`.
+            // The text is not serde's own but, for example, that of `serde_repr`. It may contain the value.
             return reason;
         }
         reason = format!("{fault}: {kind}");

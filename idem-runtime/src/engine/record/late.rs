@@ -1,8 +1,8 @@
 //! Recording a result after its caller has the value or has gone away, as long as no other call has taken
 //! over.
 //!
-//! Owns how long the engine keeps retrying. A completion counts even after its lease, so the body does not
-//! run again after an outage that is longer than a lease.
+//! Owns how long the engine keeps retrying. The store accepts a result even after the lease is over. So after
+//! an outage that is longer than a lease, the body need not run again.
 
 use std::sync::Arc;
 

@@ -49,8 +49,8 @@ impl<S: Store> Claimed<S> {
     }
 
     /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
-    /// know all that the body did, so a failed body counts as abandoned. If `again`, an earlier failure to
-    /// record the steps does not count, because it was long ago.
+    /// know all that the body did, so a failed body counts as abandoned. If recording the steps failed
+    /// before, only a retry (`again`) tries it once more, because then the failure was long ago.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,
@@ -60,8 +60,8 @@ impl<S: Store> Claimed<S> {
         if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
-    /// Releases the claim, and retries. If the end of the lease has the same effect as the release, the
-    /// retries end with the lease. Otherwise they continue for as long as results are retried.
+    /// Releases the claim, and retries. The release of an abandoned run has the same effect as the end of its
+    /// lease, so its retries end with the lease. Other releases are retried for up to [`LONGEST_RETRIES`].
     async fn release_to_the_end(self: Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);

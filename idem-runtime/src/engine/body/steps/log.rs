@@ -43,7 +43,7 @@ pub(crate) struct Log {
     first: bool,
     /// Whether `recover` must be called before the body.
     recovery_is_due: AtomicBool,
-    /// Set when a step or `recover` first needs it; most bodies have neither.
+    /// Set when a step or `recover` first needs the state; most bodies have no steps and no `recover`.
     state: OnceLock<Box<Mutex<State>>>,
 }
 

@@ -1,7 +1,7 @@
 //! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
 //!
-//! Owns what a step does. It knows the claim only as [`AnyClaim`], so that nothing here is compiled for each
-//! store, and little for each body.
+//! Owns what a step does. It knows the claim only as [`AnyClaim`], so nothing here is compiled for each
+//! store, and only a little is compiled for each body.
 
 mod log;
 mod name;
@@ -30,10 +30,10 @@ pub use recovery::Recovery;
 /// Runs one step of an idempotent body and records its value under the key of the call before the function
 /// returns. A later run of the body gets that value without running the step.
 ///
-/// A step never runs again after the store has acknowledged its record. If its worker dies before that, the
-/// step runs again, so its effects elsewhere happen at least once; a key made by
-/// [`downstream_key`](crate::Context::downstream_key) lets the other side detect the repetition. An error is
-/// not recorded: the body may call the step again, and its next run calls it again.
+/// A step never runs again after the store has acknowledged its record. If the worker dies before that, the
+/// step runs again, so its effects on other services happen at least once. A key made by
+/// [`downstream_key`](crate::Context::downstream_key) lets such a service detect the repetition. An error is
+/// not recorded: the same run may call the step again, and a later run calls it again.
 ///
 /// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in
 /// one run is an error. A step begins when all steps that ended before it are recorded; several steps may run
@@ -247,9 +247,9 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. Otherwise
-    /// another run may have made this step, because a task with the call's context has outlived the call, or
-    /// because the worker stood still or could not reach the store.
+    /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. The call
+    /// may be over because a task with its context has outlived it. The claim may be lost because the worker
+    /// stood still or could not reach the store. In both cases another run may have made this step.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;
@@ -297,7 +297,8 @@ impl Turn {
         Error::Step { call: self.claim.call().id(), step: self.name.clone(), source }
     }
 
-    /// The error of a step, if another call of the step would get the same error. The log keeps it.
+    /// The error of a step that would get the same error if the body called it again. Notes the error in the
+    /// log.
     fn refused(&self, source: StepError) -> Error {
         let error = self.failed(source);
         self.claim.held().log.refuse(&error);
@@ -321,8 +322,8 @@ fn decoded<T: DeserializeOwned>(result: &StoredResult) -> Result<T, StepError> {
     }
 }
 
-/// The claim is lost. Yields once, because the body is dropped when it yields. Only a body that itself polls
-/// this future again gets the error.
+/// Marks the claim as lost and yields once, because the engine drops the body at that point. Only a body that
+/// polls this future again by itself gets the error.
 async fn lost(claim: &dyn AnyClaim) -> Error {
     claim.held().lease.lose();
     let mut yielded = false;

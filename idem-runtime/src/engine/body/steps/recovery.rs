@@ -110,7 +110,7 @@ pub(crate) async fn refusal() -> Option<Error> {
     Some(Error::Exhausted { call: claim.call().id(), attempts: grant.attempt.saturating_sub(1) })
 }
 
-/// Awaits a call of `recover`. Returns the result of the call if the body must not run.
+/// Awaits `recover`. Returns the result of the idempotent call if the body must not run.
 pub(crate) async fn answer<T, E>(call: impl Future<Output = Result<Option<T>, E>>) -> Option<Result<T, E>> {
     // There is always a context, because `begin` returned a [`Recovery`].
     let context = context()?;
