@@ -1,6 +1,6 @@
 //! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
 //! without it. A measured call publishes a message, and ends when the consumer has handled that message. A
-//! replay publishes a message whose result is recorded.
+//! replay publishes the duplicate of a message that was handled before.
 
 use std::collections::HashMap;
 use std::future::pending;
