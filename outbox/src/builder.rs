@@ -78,8 +78,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// The name of the table of messages, with which the names of the other tables begin: up to 40 letters,
-    /// digits and underscores; `idem_outbox` unless set. Outboxes with different tables share nothing.
+    /// The name of the table of messages: up to 40 letters, digits and underscores; `idem_outbox` unless set.
+    /// The names of the other tables begin with this name. Outboxes with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self

@@ -18,7 +18,7 @@ const PURGE_BATCH: usize = 2_000;
 /// How long a topic without pending messages must be unused before its row is deleted.
 const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 
-/// How many messages there are.
+/// The numbers of messages and of blocked topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {

@@ -43,8 +43,8 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
     /// The name of the wrapper in `Debug` output.
     const NAME: &'static str;
 
-    /// The layer whose marks are compared; `None` for a layer without keys. A store must always be used under
-    /// the same keys.
+    /// The layer whose marks are compared, so that a process with wrong keys is refused; `None` for a layer
+    /// without keys.
     const LAYER: Option<Layer> = None;
 
     /// The marks of the layer's keys, which the store keeps.

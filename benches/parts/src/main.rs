@@ -12,7 +12,7 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().ok_or(USAGE)?;
     let calls: u64 = arguments.next().ok_or(USAGE)?.parse()?;
-    // Every kind of run first makes this call for order 0. It does the work that a process does only once,
+    // The call for order 0 comes first in every kind of run. It does the work that a process does only once,
     // and records the result for `replay`.
     let store = MemoryStore::new();
     runtime()?.block_on(async {

@@ -23,11 +23,11 @@ use serde::Deserialize;
 /// The arguments of the tool. The model reads these sentences.
 #[derive(Deserialize, JsonSchema)]
 struct Payment {
-    /// A new UUID for each payment that the user wants. To repeat a call, send the same one again.
+    /// A new UUID for each payment that the user wants. To repeat a call, send the same UUID again.
     request_id: String,
     /// The order that is paid.
     order: u64,
-    /// The amount.
+    /// The amount in cents.
     cents: u64,
 }
 

@@ -6,10 +6,10 @@
 //! `--forget`, calls that failed for good run again too. With `--dead-letters` or `--redrive`, the program
 //! then ends.
 //!
-//! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and the queue `orders-dead`, for
-//! messages that can never be handled, must exist: on NATS a stream for each and a pull consumer `shippers`;
-//! on Kafka a topic for each and a third topic, `orders-retry`. SQS takes its region, credentials and
-//! endpoint from the environment.
+//! A message is an order: `{"id": 42, "pieces": 3}`. Two queues must exist: `orders`, and `orders-dead` for
+//! messages that can never be handled. On NATS, they are streams, and `orders` has a pull consumer
+//! `shippers`. On Kafka, they are topics, and a third topic `orders-retry` must exist. SQS takes its region,
+//! credentials and endpoint from the environment.
 
 use std::error::Error;
 use std::io;

@@ -43,14 +43,14 @@ struct Waiting {
     pause: Duration,
 }
 
-/// The knowledge about a topic.
+/// What a relay knows about a topic: it waits for transactions, or it knows the bound.
 #[derive(Clone, Debug)]
 enum Known {
     Waits(Waiting),
     Settled(Bound),
 }
 
-/// The knowledge about all topics, which the workers of a relay share.
+/// What a relay knows about all topics. Its workers share this value.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Known>>);
 

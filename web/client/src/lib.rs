@@ -43,11 +43,13 @@
 //!
 //! # What an answer means
 //!
+//! The first row that fits an answer decides.
+//!
 //! | the server answers | the client |
 //! |---|---|
 //! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause; [`Policy::retry_error`] says which errors count |
-//! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
 //! | `Stripe-Should-Retry` | does what the header says |
+//! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
 //! | 409 with `Retry-After`, or any 409 under [`Policy::stripe`] (in flight); 425, 429 | sends the request again when the server says, or after a pause |
 //! | 408, 500, 502, 503, 504 | sends the request again when the server says, or after a pause |
 //! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other status | returns the answer: [`Problem`] reads its body |
