@@ -27,7 +27,8 @@ impl Outbox {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections.
+    /// Connects to the database of this pool. The outbox opens its own connections, and uses none of the
+    /// pool's.
     ///
     /// # Errors
     ///
@@ -62,8 +63,8 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
-    /// Makes the outbox create and migrate nothing. Then `connect` refuses tables that are missing or have an
-    /// older layout. For tools that read the outbox of another program.
+    /// Makes [`connect`](Self::connect) create and migrate nothing. It then fails if the tables are missing
+    /// or have an older layout. For tools that read the outbox of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self
@@ -77,8 +78,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// The table of the messages, and the prefix of the other tables' names: up to 40 letters, digits and
-    /// underscores; `idem_outbox` unless set. Outboxes with different tables share nothing.
+    /// The name of the table of messages: up to 40 letters, digits and underscores; `idem_outbox` unless set.
+    /// The names of the other tables begin with this name. Outboxes with different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self
@@ -91,8 +92,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// Calls `refresh` before each connection is opened, to complete the connection options, for example with
-    /// a password that changes: see
+    /// Calls `refresh` before the outbox opens a connection. `refresh` completes the connection options, for
+    /// example with a password that changes: see
     /// [`PostgresStoreBuilder::connect_options_with`](idem_postgres::PostgresStoreBuilder::connect_options_with).
     pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
     where
@@ -104,11 +105,12 @@ impl OutboxBuilder {
         self
     }
 
-    /// Whether a commit wakes the relays, by `NOTIFY`; true unless set.
+    /// Whether the commit of a transaction that enqueues wakes the relays, by `NOTIFY`; true unless set.
     ///
-    /// The server commits transactions with a `NOTIFY` one after the other, in all its databases, and does
-    /// not support `NOTIFY` in two-phase commits. For more than some hundred such transactions a second, set
-    /// this to false and let the relays poll often ([`poll_interval`](super::Relay::poll_interval)).
+    /// A server commits its transactions with a `NOTIFY` one after the other, even those of different
+    /// databases. It does not support `NOTIFY` in two-phase commits. If you enqueue in more than some hundred
+    /// transactions a second, or in two-phase commits, set this to false and let the relays poll often
+    /// ([`poll_interval`](super::Relay::poll_interval)).
     pub const fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self

@@ -15,7 +15,7 @@ pub enum OutboxError {
     /// The id cannot be used.
     #[error("an id must be 1 to 128 visible ASCII characters: use `Context::downstream_key`, or a UUID")]
     InvalidId,
-    /// The payload is larger than the outbox takes.
+    /// The payload is larger than the outbox accepts.
     #[error(
         "the payload is {size} bytes and the outbox takes at most {limit}; enqueue a reference to it instead"
     )]
@@ -29,7 +29,7 @@ pub enum OutboxError {
     /// A setting is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// The database failed. The transaction cannot be committed after this.
+    /// The database failed. If `enqueue` returned this error, its transaction cannot be committed any more.
     #[error(transparent)]
     Database(#[from] StoreError),
 }

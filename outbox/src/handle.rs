@@ -1,4 +1,4 @@
-//! `Outbox`: the handle of a service that enqueues.
+//! `Outbox`: the handle through which a service enqueues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 /// publishes it after the commit. The first process that connects creates the tables `idem_outbox`,
 /// `idem_outbox_topics` and `idem_outbox_meta`, and the view `idem_outbox_readable`, which people can read.
 ///
-/// A handle is cheap to clone. It holds no connection, because messages go through the caller's connection,
-/// and each call for operators opens a connection of its own.
+/// A handle is cheap to clone. It holds no connection: `enqueue` uses the caller's connection, and each
+/// method for operators opens a new one.
 #[derive(Clone)]
 pub struct Outbox(pub(super) Arc<Inner>);
 
@@ -41,17 +41,20 @@ impl Outbox {
     /// the caller rolls back, the message does not exist. If a body with `transaction = tx` fails, its
     /// messages do not exist either.
     ///
-    /// In one topic, messages are published in the order in which they were enqueued: if two transactions
-    /// overlap, in the order of their calls of `enqueue`; otherwise in the order of the transactions. So
-    /// enqueue after the writes that the message is about. A relay publishes a message after the end of all
-    /// transactions of its topic that were open when the relay first saw the message. The transaction that
-    /// wrote the message does not wait.
+    /// In one topic, messages are published in the order of the calls of `enqueue`, whatever their
+    /// transactions. So call `enqueue` after the writes that the message is about: if two transactions change
+    /// the same row, the order of their messages is then the order of their changes.
+    ///
+    /// Before a relay publishes a message, it waits for other transactions: those that had enqueued into the
+    /// same topic, and were open when the relay first saw the message. The transaction that wrote the message
+    /// does not wait for them.
     ///
     /// # Errors
     ///
     /// [`OutboxError::NoTransaction`], [`InvalidTopic`](OutboxError::InvalidTopic) (not 1 to 200 bytes, or
-    /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB). These leave the
-    /// transaction unchanged. After [`Database`](OutboxError::Database), the transaction cannot be committed.
+    /// with control characters) and [`TooLarge`](OutboxError::TooLarge) (more than 16 MiB). These errors
+    /// leave the transaction unchanged. After [`Database`](OutboxError::Database), the transaction cannot be
+    /// committed.
     pub async fn enqueue<C, V>(
         &self,
         tx: &mut C,
@@ -71,7 +74,8 @@ impl Outbox {
     /// or payload.
     ///
     /// With [`keep_published`](super::Relay::keep_published), an id that is the same at each attempt, such as
-    /// `Context::downstream_key`, gives one message even for a call without `transaction = tx`.
+    /// `Context::downstream_key`, gives one message for all attempts of a call, also without
+    /// `transaction = tx`.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@
 //!
 //! # Structure
 //!
-//! Owns the table, and the rules for when a message is published and by which relay. This crate knows no
+//! This crate owns the table, and the rules for when a message is published and by which relay. It knows no
 //! broker. `builder` and `handle` are the public API of services, and `operator` is the public API of
 //! operators. `layout` and `statements` contain the SQL, `link` is a connection, and `relay` publishes.
 

@@ -13,7 +13,7 @@ use idem_store_kit::sql::Session as _;
 /// One connection, for use in one tokio runtime.
 pub(super) struct Link {
     connector: Connector,
-    /// `None` while a statement runs, so that a dropped statement drops its connection, too.
+    /// `None` while a statement runs. So if the statement's future is dropped, its connection is dropped too.
     session: Mutex<Option<Session>>,
 }
 

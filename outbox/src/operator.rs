@@ -15,10 +15,10 @@ use idem_store_kit::group_commit::Failure;
 /// How many messages one statement deletes. Few, so that the statement takes a short time.
 const PURGE_BATCH: usize = 2_000;
 
-/// How long a topic without messages must be unused before its row is deleted.
+/// How long a topic without pending messages must be unused before its row is deleted.
 const IDLE_TOPIC: Duration = Duration::from_secs(60 * 60);
 
-/// How many messages there are.
+/// The numbers of messages and of blocked topics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -129,8 +129,8 @@ impl Outbox {
     }
 
     /// Deletes published messages that have been kept long enough, at most `limit`, and returns how many it
-    /// deleted. Also deletes the rows of topics that have no message and were not served for an hour. Call it
-    /// from a periodic task; any number of processes may call it at once.
+    /// deleted. Also deletes the rows of topics that have no pending message and were not served for an hour.
+    /// Call it from a periodic task; any number of processes may call it at once.
     ///
     /// # Errors
     ///

@@ -8,11 +8,12 @@ use super::message::Message;
 /// Sends a message to a broker.
 ///
 /// `publish` returns `Ok` once the broker has stored the message. The relay calls `publish` again with the
-/// same message if the call fails, if it takes longer than the relay's
-/// [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies before it records the success. So
-/// pass [`Message::id`] to a broker that deduplicates.
+/// same message if the call fails (except with [`PublishErrorKind::Poison`]), if it takes longer than the
+/// relay's [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies before it records the
+/// success. So pass [`Message::id`] to a broker that deduplicates.
 ///
-/// In one topic, messages are published one after the other. A dropped future must stop publishing.
+/// In one topic, messages are published one after the other. If the future of `publish` is dropped, it must
+/// stop publishing.
 pub trait Publisher: Send + Sync {
     /// Publishes one message.
     ///
@@ -71,7 +72,7 @@ impl PublishError {
     /// The text that is stored with the message.
     pub(super) fn text(&self) -> String {
         const LONGEST: usize = 1_000;
-        // The type `text` cannot contain NUL.
+        // PostgreSQL's type `text` cannot contain NUL.
         self.source.to_string().chars().filter(|&c| c != '\0').take(LONGEST).collect()
     }
 }

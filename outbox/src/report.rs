@@ -34,7 +34,7 @@ pub(super) fn set_aside(message: &Message) {
     of_message!(error, message, "set_aside", "set aside: look at it, and retry or discard it");
 }
 
-/// Reports that a transaction that wrote into the topic is still open.
+/// Reports that transactions that enqueued into the topic are still open.
 pub(super) fn held_back(topic: &str, transactions: usize) {
     count("held_back");
     tracing::debug!(

@@ -17,7 +17,7 @@ const PENDING: &str = "set_aside_at IS NULL AND published_at IS NULL";
 /// invalid.
 const STARTED: &str = "(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint";
 
-/// $1 numbers, $2 ids.
+/// The numbers and ids of messages, as rows. $1 numbers, $2 ids.
 const NAMED: &str = "unnest($1::bigint[], $2::text[]) AS a (sequence, id)";
 
 fn query(text: String) -> Statement {
@@ -27,9 +27,10 @@ fn query(text: String) -> Statement {
 impl Names {
     /// Enqueues. $1 the topic's lock, $2 id, $3 topic, $4 payload. Returns a row, unless the id exists.
     ///
-    /// The lock is shared: it blocks no other transaction, and shows a relay that a transaction may still
-    /// have messages with lower numbers than the visible messages. The transaction takes the lock before the
-    /// number, because the row of `held` exists before the insert computes its columns.
+    /// The lock is shared, so it blocks no other transaction that enqueues. It shows a relay that a
+    /// transaction may still have messages with lower numbers than the visible messages. The transaction
+    /// takes the lock before the number, because the row of `held` exists before the insert computes its
+    /// columns.
     pub(super) fn enqueue(&self, notify: bool) -> String {
         let (messages, channel) = (&self.messages, &self.channel);
         let told = if notify { format!(", pg_notify('{channel}', '')::text") } else { String::new() };
@@ -204,7 +205,7 @@ impl Names {
         decided(self, &format!("DELETE FROM {}", self.messages))
     }
 
-    /// Deletes kept messages. $1 the limit. Returns how many were deleted.
+    /// Deletes kept messages whose time is over. $1 the limit. Returns how many were deleted.
     pub(super) fn purge(&self) -> Statement {
         let messages = &self.messages;
         query(format!(
@@ -215,7 +216,7 @@ impl Names {
         ))
     }
 
-    /// Deletes the rows of topics without a message. $1 how long a topic must be idle.
+    /// Deletes the rows of topics without a pending message. $1 how long a topic must be idle.
     pub(super) fn purge_topics(&self) -> Statement {
         let Names { messages, topics, .. } = self;
         query(format!(

@@ -123,7 +123,8 @@ struct Entry {
 
 #[derive(Clone)]
 struct Weight {
-    /// The minimum weight of an entry, so that the maximum number of entries has the maximum weight.
+    /// The minimum weight of an entry: the cache's maximum weight, divided by its maximum number of entries.
+    /// So the cache never has more entries.
     least: u64,
 }
 
@@ -202,9 +203,9 @@ impl Shared {
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// The time until which memory may return a replay from a claim that was sent at `asked`: for at most
-    /// `ask_again_after`, and for at most the record's `ttl`. `None` if this time is too late for an
-    /// `Instant`, and then the replay is not cached.
+    /// Until when memory may return this replay, which answered a claim that was sent at `asked`. This is at
+    /// most `ask_again_after` and at most the record's `ttl` after `asked`. If the time is too late for an
+    /// `Instant`, returns `None`, and the replay is not cached.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

@@ -65,8 +65,7 @@ impl<S> DigestedKeys<S> {
 pub struct KeyDigests {
     /// An HMAC keyed with the secret, without any input.
     keyed: Hmac<Sha256>,
-    /// Separate from the waiters of the inner store, because the same key without digests names another
-    /// record.
+    /// Separate from the waiters of the inner store, because the same key names another record there.
     waiters: Waiters,
 }
 

@@ -31,8 +31,8 @@ pub struct Layers {
     pub encrypted: bool,
     /// Keys are digests: [`StoreExt::digest_keys`](crate::StoreExt::digest_keys).
     pub digested: bool,
-    /// `digest_keys` was called before `encrypted`. Avoid this order, because a tool sees only digests, but
-    /// each result is encrypted under the key itself.
+    /// `digest_keys` was called before `encrypted`. Avoid this order: a tool sees only the digests of keys,
+    /// but needs the key itself to decrypt a result.
     pub digested_within: bool,
 }
 

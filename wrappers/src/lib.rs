@@ -5,7 +5,7 @@
 //! trait. Use the crate `idem-rs`, which re-exports all of this as `idem`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Code that panics or prints is for tests, examples and benches.
+// Only tests, examples and benches may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 #[cfg(feature = "cache")]

@@ -23,8 +23,8 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long the result of a check that found other keys is valid.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the result of a failed check is valid. This time is long enough that only one of many calls
-/// checks.
+/// How long the result of a check that failed for another reason is valid. This time is long enough that only
+/// one of many calls checks.
 const SOON: Duration = Duration::from_millis(250);
 /// The lease for writing a mark: nobody else writes it during this time.
 const LEASE: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares the marks with the store's, and writes the missing ones.
+    /// Compares these marks with the marks in the store, and writes those that the store lacks.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,

@@ -38,13 +38,13 @@ pub(super) enum Part<'a> {
     },
 }
 
-/// How a record changes on its way into a store and on its way back.
+/// Changes a record on its way into the inner store, and changes it back on its way out.
 pub(super) trait Transform: Clone + Send + Sync + 'static {
     /// The name of the wrapper in `Debug` output.
     const NAME: &'static str;
 
-    /// The layer whose marks are compared; `None` for a layer without keys. A store must always be used under
-    /// the same keys.
+    /// The layer whose marks are compared, so that a process with wrong keys is refused; `None` for a layer
+    /// without keys.
     const LAYER: Option<Layer> = None;
 
     /// The marks of the layer's keys, which the store keeps.
@@ -52,7 +52,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// The name under which the store has the record.
+    /// The name under which the inner store has the record.
     fn name(&self, key: &RecordKey) -> Result<RecordKey, StoreError> {
         Ok(key.clone())
     }
@@ -84,7 +84,8 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         inner
     }
 
-    /// The waiters of the wrapped store: the inner store's waiters, if both have the same keys.
+    /// The waiters of the outer store. They are the inner store's waiters if both stores have a record under
+    /// the same key.
     fn waiters<'a>(&'a self, inner: &'a Waiters) -> &'a Waiters {
         inner
     }
@@ -152,7 +153,7 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         Ok(StoredResult::Value(self.transform.pack(name, part, plain)?))
     }
 
-    /// The request as the store gets it.
+    /// The request as the inner store gets it.
     fn packed(&self, name: &RecordKey, request: Request) -> Result<Request, StoreError> {
         Ok(match request {
             Request::Claim(claim) => {

@@ -1,8 +1,9 @@
-//! The measured calls, shared by the count of instructions and the counts of allocations and bytes.
+//! The calls that this package measures: `main.rs` makes them for a count of instructions, and the tests
+//! count allocations and bytes.
 
 use idem::{Error, Store, idempotent};
 
-/// An order that is paid for.
+/// An order to pay for.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Order {
     /// The number of the order.
@@ -46,7 +47,7 @@ pub async fn with_fingerprint<S: Store>(store: &S, order: &Order) -> Result<(), 
     Ok(())
 }
 
-/// A runtime with one thread, which calls need.
+/// A tokio runtime with one thread, in which to make the calls.
 ///
 /// # Errors
 ///

@@ -12,8 +12,8 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next().ok_or(USAGE)?;
     let calls: u64 = arguments.next().ok_or(USAGE)?.parse()?;
-    // Every run makes the first call. This call does the work that a process does only once, and records the
-    // result for `replay`.
+    // The call for order 0 comes first in every kind of run. It does the work that a process does only once,
+    // and records the result for `replay`.
     let store = MemoryStore::new();
     runtime()?.block_on(async {
         by_attribute(&store, &Order::new(0)).await?;

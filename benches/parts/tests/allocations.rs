@@ -1,10 +1,12 @@
-//! Tests how many allocations a call makes. A count shows an additional allocation on any machine.
+//! Tests how many allocations a call makes. Unlike a measured time, a count is the same on every machine, so
+//! it shows even one more allocation.
 
 use futures_util::FutureExt as _;
 use idem::MemoryStore;
 use idem_part_costs::{Order, by_attribute, runtime, with_fingerprint};
 
-/// The allocations of one of these calls and their bytes, without the allocations that are made only once.
+/// How many allocations one of these calls makes, and how many bytes they have. Leaves out the allocations
+/// that are made only once, or only from time to time.
 fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> (u64, u64)
 where
     F: Future<Output = Result<(), idem::Error>>,
@@ -14,7 +16,8 @@ where
         for order in before {
             call(order).await.unwrap();
         }
-        // A table that grows from time to time is not an allocation of the call, so the minimum counts.
+        // The minimum counts, because in some calls the store's table grows, and this allocation is not part
+        // of the call.
         let counts = counted.iter().map(|order| {
             let mut outcome = None;
             let counts = allocation_counter::measure(|| outcome = call(order).now_or_never());
@@ -34,10 +37,10 @@ fn a_call_allocates_no_more_than_it_did() {
         [of(orders, |order| by_attribute(&store, order)), of(orders, |order| with_fingerprint(&store, order))]
     });
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
-    // The counts of a fresh call and of a replayed call, each without and with a fingerprint. The second set
-    // of counts is for the feature `metrics`, because each metric allocates its labels. One allocation of a
-    // fresh call is the future that records its result, so that the call's own future need not have room for
-    // it while the body runs.
+    // The counts of a fresh call and of a replayed call, each without and with a fingerprint. With the
+    // feature `metrics`, the counts are higher, because each metric allocates its labels. One allocation of a
+    // fresh call is the future that records the result. If it were a part of the call's own future, that
+    // future would need room for it while the body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
     // The bytes depend most on one allocation: the call's future, which has room for everything that the call
@@ -68,7 +71,7 @@ fn a_long_result_is_encoded_once_and_a_replay_copies_nothing_but_the_value_itsel
     };
     runtime().unwrap().block_on(async {
         let (fresh, replayed) = (bytes_of(1), bytes_of(1));
-        // The value, and the buffer for its encoding, which doubles as it grows.
+        // Allocated are the value, and the buffer for its encoding. The buffer doubles its size as it grows.
         assert!(fresh < LONG * 5, "{fresh}");
         assert!(replayed < LONG + 16 * 1024, "{replayed}");
     });

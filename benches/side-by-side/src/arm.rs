@@ -23,12 +23,13 @@ pub(crate) struct Arm {
     pub(crate) fresh: Call,
     /// A call whose result is recorded.
     pub(crate) replay: Call,
-    /// A call whose key is new and whose body works for fifty milliseconds, if that is of interest.
+    /// A call whose key is new and whose body takes fifty milliseconds; `None` if this is not measured for
+    /// the arm.
     pub(crate) work: Option<Call>,
 }
 
 impl Arm {
-    /// Calls over this client, a fresh one and a replay.
+    /// An arm whose two calls, fresh and replay, use this client.
     pub(crate) fn new<C, F, G>(
         name: &'static str,
         client: &C,
@@ -54,11 +55,11 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// The arms that compete on one store, once they are connected. All other arms are compared with the first
-/// arm.
+/// Connects the arms of one store, and returns them. The first arm is the one with which all others are
+/// compared.
 type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
 
-/// A store, and the ways to make a call on it.
+/// A store, and the arms that are compared on it.
 pub(crate) struct Contest {
     pub(crate) store: &'static str,
     /// Connects the arms with the server at this URL.
@@ -91,7 +92,7 @@ pub(crate) fn right(is_right: bool) -> Anything<()> {
     if is_right { Ok(()) } else { Err("another answer than there must be".into()) }
 }
 
-/// The body of all calls. It may work for fifty milliseconds.
+/// The body of all calls. If `works`, it takes fifty milliseconds.
 async fn body(works: bool) -> String {
     if works {
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -1,6 +1,6 @@
-//! Measures the cost of a call: with this library, at the store's own limit, with the crate that people would
-//! use instead, and without idempotency. Also measures the cost of a request to a server, and of a message.
-//! It starts its own servers and prints tables in Markdown.
+//! Measures the cost of a call: with this library, with code by hand over the same client, with the crate
+//! `idempotent` where it supports the store, and without idempotency. Also measures the cost of a request to
+//! a server, and of a message. This program starts its own servers and prints tables in Markdown.
 
 mod arm;
 mod dynamodb;
@@ -26,19 +26,19 @@ use serde_json::{Value, json};
 use arm::{Anything, Contest};
 use measure::{Figures, Kind, Plan};
 
-/// Measures calls on each store in one run, in which the ways to make them take turns.
+/// Measures calls on each store. The compared ways to make a call (the arms) take turns.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Only these stores, or `http` or `messages`.
+    /// Measure only these stores; `http` and `messages` count as stores.
     #[arg(long, value_parser = CONTESTS.map(|(name, _)| name), value_delimiter = ',')]
     store: Vec<String>,
-    /// Only the ways whose name contains this text.
+    /// Measure only the arms whose name contains this text.
     #[arg(long, default_value = "")]
     arm: String,
-    /// The number of results that each way has recorded before it is measured, and that are replayed.
+    /// How many results each arm records before the measurement. Replays return these results.
     #[arg(long, default_value_t = 1_000)]
     kept: usize,
-    /// The time for which each way is measured in each round, in milliseconds.
+    /// The time for which each arm is measured in each round, in milliseconds.
     #[arg(long, default_value_t = 700)]
     millis: u64,
     /// The number of rounds.
@@ -51,7 +51,7 @@ struct Arguments {
 
 type Begin = fn() -> Anything<Contest>;
 
-/// What is measured, by the names that `--store` takes.
+/// What the program can measure, by the names that `--store` accepts.
 const CONTESTS: [(&str, Begin); 10] = [
     ("memory", memory::contest),
     ("sqlite", sqlite::contest),
@@ -122,7 +122,7 @@ fn print(store: &str, kind: Kind, callers: usize, arms: &[(&'static str, Figures
     lines
 }
 
-/// Prints what the arms exchange with their server.
+/// Prints how many round trips and bytes a call of each arm needs.
 async fn traffic(contest: &Contest, port: u16) -> Anything<()> {
     let meter = Meter::before(port).await?;
     let url = contest.url.replace(&port.to_string(), &meter.port.to_string());

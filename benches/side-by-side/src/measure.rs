@@ -15,7 +15,7 @@ use crate::arm::{Anything, Arm};
 pub(crate) enum Kind {
     Fresh,
     Replay,
-    /// Fifty milliseconds of work.
+    /// A fresh call whose body takes fifty milliseconds.
     Work,
 }
 

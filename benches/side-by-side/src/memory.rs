@@ -9,7 +9,8 @@ use idem::MemoryStore;
 use crate::arm::{Anything, Arm, Contest, RECEIPT, beside, right};
 use crate::idempotent;
 
-/// The work that a table behind a lock needs at least: one write to claim, one write to record, one read.
+/// A table behind a lock, the baseline with the least work: a fresh call writes twice (claim and result), and
+/// a replay reads once.
 type Table = Arc<Mutex<HashMap<String, Option<String>>>>;
 
 async fn pay(table: Table, key: String) -> Anything<()> {

@@ -1,6 +1,6 @@
 //! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
-//! without it. A call publishes a message, and is over when the consumer has handled it; a replayed call
-//! publishes its duplicate.
+//! without it. A measured call publishes a message, and ends when the consumer has handled that message. A
+//! replay publishes the duplicate of a message that was handled before.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -36,7 +36,7 @@ async fn count_once(shop: &Shop, order: &str) -> Result<u64, idem::Error> {
     Ok(count(shop).await)
 }
 
-/// The effect.
+/// The effect of a message.
 async fn count(shop: &Shop) -> u64 {
     let mut connection = shop.connection.clone();
     redis::cmd("INCR").arg("effects").query_async(&mut connection).await.expect("Redis answers")
@@ -68,7 +68,7 @@ async fn arm(name: &'static str, jetstream: &Context, shop: Shop, is_guarded: bo
             counted
         }
     };
-    // No message is rejected, so no stream keeps the subject `dead`.
+    // No message is rejected, so no stream for the subject `dead` is needed.
     let source = Source::new(jetstream.clone(), pull, "dead");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let consumer = Consumer::new().concurrency(AT_ONCE);

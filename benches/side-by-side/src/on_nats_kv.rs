@@ -1,4 +1,5 @@
-//! The arms on a key-value bucket of NATS: `create`, `update` and `get`, and this library.
+//! The arms on NATS key-value: this library, and code by hand on a bucket. By hand, a fresh call is a
+//! `create` and an `update`, and a replay is a `get`.
 
 use std::time::Duration;
 

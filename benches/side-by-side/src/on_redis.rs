@@ -1,5 +1,5 @@
-//! The arms on Redis: code by hand that sends `SET NX PX` and `SET PX`, or `GET`, over one connection; this
-//! library; and the crate `idempotent`.
+//! The arms on Redis: code by hand over one connection, this library, and the crate `idempotent`. By hand, a
+//! fresh call is a `SET NX PX` and a `SET PX`, and a replay is a `GET`.
 
 use idem::RedisStore;
 use idem_test_servers::Redis;

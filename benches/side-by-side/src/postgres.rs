@@ -1,5 +1,5 @@
-//! The arms on PostgreSQL: SQL by hand on a pool of 16 connections, which are not pinged before use, and this
-//! library.
+//! The arms on PostgreSQL: this library, and SQL by hand on a pool of 16 connections that are not pinged
+//! before use.
 
 use idem::PostgresStore;
 use idem_test_servers::Postgres;

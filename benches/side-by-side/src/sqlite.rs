@@ -1,4 +1,4 @@
-//! The arms on SQLite in one file, as durable as `SqliteStore`.
+//! The arms on SQLite: this library, and code by hand on a second file, with the same durability.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +58,7 @@ impl Hand {
 
 async fn pay(hand: Hand, key: String) -> Anything<()> {
     let (claiming, again) = (hand.clone(), key.clone());
-    // A commit blocks its thread, so it runs on a thread for blocking work.
+    // A commit blocks its thread, so it runs on one of tokio's threads for blocking work.
     let claimed = spawn_blocking(move || claiming.claim(&key)).await??;
     let recorded = spawn_blocking(move || hand.record(&again)).await??;
     right(claimed && recorded)

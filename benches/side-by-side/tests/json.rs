@@ -1,4 +1,4 @@
-//! Tests the figures in JSON, as a program reads them.
+//! Tests that the JSON file has the figures of the printed tables.
 
 use std::process::Command;
 

@@ -1,11 +1,11 @@
-//! An MCP server whose tool is safe to repeat. An MCP client starts it, and speaks to it over stdin and
-//! stdout: `mcp RECORDS FOLDER`, with the file of its records and the folder of its payments.
+//! An MCP server whose tool is safe to repeat. An MCP client starts it with `mcp RECORDS FOLDER`, and speaks
+//! to it over stdin and stdout. RECORDS is the file of its records, and FOLDER is the folder of its payments.
 //!
 //! Agents repeat tool calls: the client repeats a call after a timeout or a lost connection, and the model
 //! repeats a call after an error that it read. The key is an argument of the tool, `request_id`, because the
 //! arguments are what the model itself repeats. The id of the JSON-RPC request cannot be the key, because it
-//! is new for each request and starts again with each connection. Nor can a value in `_meta`, because `_meta`
-//! belongs to the client: the model neither sees nor sets it.
+//! is new for each request and starts again with each connection. A value in `_meta` cannot be the key
+//! either, because the client sets `_meta`, and the model does not see it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -23,19 +23,19 @@ use serde::Deserialize;
 /// The arguments of the tool. The model reads these sentences.
 #[derive(Deserialize, JsonSchema)]
 struct Payment {
-    /// A new UUID for each payment that the user wants. To repeat a call, send the same one again.
+    /// A new UUID for each payment that the user wants. To repeat a call, send the same UUID again.
     request_id: String,
     /// The order that is paid.
     order: u64,
-    /// The amount.
+    /// The amount in cents.
     cents: u64,
 }
 
 /// The error of a payment, as the model reads it.
 #[derive(Debug, thiserror::Error)]
 enum PayError {
-    /// For example, a call is in flight, or a call has other arguments than the first. The text says what to
-    /// do.
+    /// idem has refused the call, for example because an earlier call with this `request_id` is in flight, or
+    /// had other arguments. The text says what to do.
     #[error("{0} (the key is `request_id`)")]
     Idem(#[from] idem::Error),
     #[error("the payment service failed, so repeat the call: {0}")]
@@ -70,8 +70,8 @@ impl Shop {
     }
 }
 
-/// Stands for a payment service, which makes one payment for each key. Here, a payment is a file, which is
-/// created only once.
+/// Stands for a payment service that makes one payment for each key. Here, a payment is a file with the key's
+/// name, which can be created only once.
 struct Gateway {
     folder: PathBuf,
     latency: Duration,

@@ -29,7 +29,7 @@ fn values(span: &SpanData, names: &[&str]) -> String {
     names.iter().map(value).collect::<Vec<_>>().join(" ")
 }
 
-/// The spans that an exporter gets of this work.
+/// Does this work, and returns the spans that the exporter gets.
 async fn spans_of(work: impl Future<Output = ()>) -> Vec<SpanData> {
     let exporter = InMemorySpanExporter::default();
     let (subscriber, provider) = subscriber(exporter.clone());
@@ -84,7 +84,7 @@ async fn a_guarded_request_has_a_span_with_method_status_and_outcome() {
     let names = ["http.request.method", "http.response.status_code", "idem.http.outcome"];
     let outcomes: Vec<_> = requests.iter().map(|request| values(request, &names)).collect();
     assert_eq!(outcomes, ["POST 200 handled", "POST 200 replayed", "POST 400 key-malformed"]);
-    // The call's span is a child of its request's.
+    // The span of a call is a child of the span of its request.
     let parents: Vec<_> = named(&spans, "idempotent_call").iter().map(|call| call.parent_span_id).collect();
     assert_eq!(parents, [requests[0].span_context.span_id(), requests[1].span_context.span_id()]);
 }

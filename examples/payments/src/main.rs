@@ -69,7 +69,8 @@ struct Options {
     /// Run requests unprotected while the store is down, instead of answering 503.
     #[arg(long)]
     fail_open: bool,
-    /// Put a payment whose process died in doubt, for a person to decide, instead of running it again.
+    /// If a process dies during a payment, put the payment in doubt for a person to decide, instead of
+    /// running it again.
     #[arg(long)]
     in_doubt: bool,
     /// How long the store may take for one request.

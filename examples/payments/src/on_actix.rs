@@ -30,8 +30,8 @@ pub(crate) async fn serve(
     };
     let server =
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
-    // A program that reads the line below may send the signal to end at once, so the signal's handler is
-    // installed before the line is printed.
+    // A program that waits for the printed line may then send the signal to end at once. So the signal's
+    // handler is installed before the line is printed.
     let terminated = idem::terminated();
     for address in server.addrs() {
         println!("listening on {address}");
@@ -77,7 +77,7 @@ fn response(answer: Answer) -> HttpResponse {
         Body::Whole(body) => response.body(body),
         Body::Events(receipt, time) => response.streaming(events(&receipt, time)),
     };
-    // actix-web has set a content type, which is removed, because the answer may have none.
+    // actix-web has set a content type. It is removed, because `answer` may have none.
     response.headers_mut().remove(CONTENT_TYPE);
     for (name, value) in answer.headers {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -25,8 +25,8 @@ pub(crate) async fn serve(
     let metrics = Router::new().route("/metrics", get(async move || metrics.render()));
     let api = api(layer, options.max_body).merge(metrics);
     let listener = TcpListener::bind(&options.addr).await?;
-    // A program that reads the line below may send the signal to end at once, so the signal's handler is
-    // installed before the line is printed.
+    // A program that waits for the printed line may then send the signal to end at once. So the signal's
+    // handler is installed before the line is printed.
     let terminated = idem::terminated();
     println!("listening on {}", listener.local_addr()?);
     axum::serve(listener, api).with_graceful_shutdown(terminated).await?;

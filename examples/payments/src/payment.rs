@@ -39,7 +39,7 @@ impl Executions {
         Answer::new(204, None, "")
     }
 
-    /// Answers with the same body, of the same type.
+    /// Answers with the body and the content type of the request.
     pub(crate) fn echo(&self, kind: Option<&str>, body: Bytes) -> Answer {
         self.count("POST /echo");
         Answer::new(200, kind, body)
@@ -136,7 +136,7 @@ fn refused(why: &str) -> Answer {
     Answer::new(400, Some("application/problem+json"), problem.to_string())
 }
 
-/// A receipt padded to `bytes` bytes.
+/// A receipt. If it has fewer than `bytes` bytes, it is padded to this length.
 fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     let receipt = |padding: &str| {
         let mut receipt =

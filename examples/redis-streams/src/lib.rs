@@ -1,5 +1,5 @@
 //! Connects a consumer group of Redis streams with `idem::message::Consumer`: a stream of messages, and how
-//! each message is settled. A page of code like this one connects any other queue.
+//! each message is settled. Another queue needs about as much code.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use redis::streams::{
 };
 use redis::{AsyncCommands as _, RedisResult};
 
-/// The messages of a worker that is silent for this long go to other workers. Also the longest pause before a
-/// retry.
+/// A message that its worker does not renew for this long goes to another worker. Also the longest pause
+/// before a retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
-/// How many messages are fetched at once. If the consumer has fetched a message and ends before it has begun
-/// it, the message is delivered again after [`IDLE`].
+/// How many messages are fetched at once. If the consumer ends before it has begun to handle a fetched
+/// message, the message is delivered again after [`IDLE`].
 const AT_ONCE: usize = 10;
 
 /// A stream, its only consumer group, and a worker in it.
@@ -111,9 +111,9 @@ fn millis(time: Duration) -> usize {
 }
 
 impl Message {
-    /// Takes the message out of the group and out of the stream, which would otherwise grow for ever. Redis
-    /// executes all commands of the pipe, or none. If a stream has several groups, do not delete its entries
-    /// here, but trim it where it is written, with `XADD .. MAXLEN`.
+    /// Takes the message out of the group and deletes it from the stream. Without the deletion, the stream
+    /// would grow for ever. Redis executes all commands of the pipe, or none. If a stream has several groups,
+    /// do not delete its entries here, but trim it where it is written, with `XADD .. MAXLEN`.
     fn leave(&self, pipe: &mut redis::Pipeline) {
         let Group { stream, group, .. } = &self.of;
         let ids = [&self.entry.id];

@@ -3,12 +3,13 @@
 //! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
 //!
 //! `--dead-letters` lists the messages that were set aside. `--redrive` sends them back to `orders`; with
-//! `--forget`, calls that failed for good run again too. Both options end the program afterwards.
+//! `--forget`, calls that failed for good run again too. With `--dead-letters` or `--redrive`, the program
+//! then ends.
 //!
-//! A message is an order: `{"id": 42, "pieces": 3}`. The queue `orders` and the queue `orders-dead`, for
-//! messages that can never be handled, must exist: on NATS a stream for each and a pull consumer `shippers`;
-//! on Kafka a topic for each and a third topic, `orders-retry`. SQS takes its region, credentials and
-//! endpoint from the environment.
+//! A message is an order: `{"id": 42, "pieces": 3}`. Two queues must exist: `orders`, and `orders-dead` for
+//! messages that can never be handled. On NATS, they are streams, and `orders` has a pull consumer
+//! `shippers`. On Kafka, they are topics, and a third topic `orders-retry` must exist. SQS takes its region,
+//! credentials and endpoint from the environment.
 
 use std::error::Error;
 use std::io;
@@ -106,7 +107,7 @@ fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Dispositi
 /// The summary of the work, or of the redrive.
 type Finished = Result<String, Box<dyn Error + Send + Sync>>;
 
-/// The store, and what to do with the dead letters; `None` to handle the orders.
+/// The store, and what to do with the dead letters. If `letters` is `None`, the program handles the orders.
 struct Work {
     store: RedisStore,
     letters: Option<Redrive>,

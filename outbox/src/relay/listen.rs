@@ -17,7 +17,8 @@ pub(super) async fn listen(outbox: &Outbox, settings: &Settings, ring: &Notify) 
     let mut failures = 0;
     loop {
         if outbox.0.connector.opener.is_shared() {
-            // A pooler would pass the server's notifications to the client that has the session at that time.
+            // Behind a pooler, listening is useless: the server's notifications would go to the client that
+            // has the session at that time.
             return pending().await;
         }
         let mut heard = false;

@@ -1,9 +1,9 @@
 //! The relay: its settings, and its concurrent parts.
 //!
 //! Any number of relays share an outbox. A relay holds a topic by a lease in a row that every relay can see.
-//! So no connection and no transaction has to last as long as a call of the publisher. A `worker` serves one
-//! topic at a time, `turn` publishes that topic's messages, `settled` finds out up to which number no new
-//! message can appear, and `listen` wakes the workers.
+//! So while the publisher works, the relay needs no open transaction, and may lose its connection. A `worker`
+//! serves one topic at a time, `turn` publishes that topic's messages, `settled` finds out up to which number
+//! no new message can appear, and `listen` wakes the workers.
 
 mod listen;
 mod settings;
@@ -66,9 +66,10 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages are read, and recorded as published, at a time, from 1 to 1,000; 32 unless set. This
-    /// number limits how many messages of a topic are published again after a crash. At most 4 MiB of
-    /// payloads are read after the first message, whatever the number.
+    /// How many messages of a topic the relay reads at a time, and then records as published at a time, from
+    /// 1 to 1,000; 32 unless set. This number limits how many messages of a topic are published again after a
+    /// crash. Whatever this number, the payloads that are read after the first message have at most 4 MiB
+    /// together.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self
@@ -83,16 +84,16 @@ impl<P: Publisher> Relay<P> {
 
     /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
     /// call that takes longer is dropped, and counts as
-    /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay that is silent for three
-    /// times this timeout, but at least 1 second, loses its topics to another relay.
+    /// [`PublishError::unavailable`](super::PublishError::unavailable). If a relay does not renew its lease
+    /// of a topic for three times this timeout, but at least 1 second, another relay takes over the topic.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
     }
 
-    /// The pause of a topic after a failure: `first`, doubled each time up to `longest`, plus a random part
-    /// of up to the same length; 500 milliseconds and 1 minute unless set. Both are from 1 millisecond to 1
-    /// hour, and `longest` is at least `first`.
+    /// The pause of a topic after a failure: `first`, doubled with each further failure up to `longest`, plus
+    /// a random time of at most the same length; 500 milliseconds and 1 minute unless set. Both are from 1
+    /// millisecond to 1 hour, and `longest` is at least `first`.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self

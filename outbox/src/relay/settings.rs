@@ -6,7 +6,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use idem_store_kit::limits::{check_number, check_time};
 
 const LEAST_TIME: Duration = Duration::from_millis(1);
-/// The shortest lease. A shorter one could end while a busy machine or database delays a relay that still
+/// The shortest lease. A shorter lease could end while a busy machine or database delays a relay that still
 /// works.
 const LEAST_LEASE: Duration = Duration::from_secs(1);
 
@@ -14,10 +14,10 @@ const LEAST_LEASE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnPoison {
-    /// They are published: the topic continues without the message.
+    /// The later messages are published, and the message that was set aside is left out.
     #[default]
     GoOn,
-    /// They wait for a person's [`Outbox::retry`](super::Outbox::retry) or
+    /// The later messages wait until a person calls [`Outbox::retry`](super::Outbox::retry) or
     /// [`Outbox::discard`](super::Outbox::discard).
     Block,
 }
@@ -37,7 +37,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How long a relay may be silent before another takes over its topics.
+    /// How long a relay may leave its lease unrenewed before another relay takes over the topic.
     pub(super) fn lease(&self) -> Duration {
         (self.publish_timeout * 3).max(LEAST_LEASE)
     }

@@ -2,8 +2,8 @@
 //! can appear any more.
 //!
 //! A message gets its number when it is enqueued, and becomes visible when its transaction commits. So an
-//! open transaction may have a lower number than a visible message. Each transaction takes a shared lock of
-//! its topic before it takes a number. So this module first reads the number of the last visible message, and
+//! open transaction may hold a lower number than a visible message. But each transaction takes a shared lock
+//! of its topic before it takes a number. This module first reads the number of the last visible message, and
 //! then the holders of the lock. When all these holders have ended, every message up to that number is either
 //! visible or will never become visible. Later transactions get higher numbers.
 
@@ -43,14 +43,14 @@ struct Waiting {
     pause: Duration,
 }
 
-/// The knowledge about a topic.
+/// What a relay knows about a topic: it waits for transactions, or it knows the bound.
 #[derive(Clone, Debug)]
 enum Known {
     Waits(Waiting),
     Settled(Bound),
 }
 
-/// The knowledge about all topics, which the workers of a relay share.
+/// What a relay knows about all topics. Its workers share this value.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Mutex<HashMap<String, Known>>);
 
@@ -67,7 +67,7 @@ impl Waits {
         topics.insert(topic.to_owned(), known);
     }
 
-    /// Forgets what is known about this topic, after all its messages up to the bound have been read.
+    /// Forgets the bound of this topic. The worker does this when it has read all messages up to the bound.
     pub(super) fn forget(&self, topic: &str) {
         drop(self.take(topic));
     }
@@ -76,11 +76,12 @@ impl Waits {
 /// Which messages of a topic may be published.
 #[derive(Debug, PartialEq)]
 pub(super) enum Settled {
-    /// There are no messages.
+    /// The topic has no pending messages.
     Nothing,
     /// All messages up to this bound.
     UpTo(Bound),
-    /// No message yet, because this number of transactions is open. Look again after this time.
+    /// No message yet: this number of transactions is open (0 after a restart of the server). Look again
+    /// after this time.
     Open(usize, Duration),
 }
 

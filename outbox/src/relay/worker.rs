@@ -40,8 +40,8 @@ pub(super) struct Worker<'r, P> {
     pub(super) relay: &'r Relay<P>,
     pub(super) waits: &'r Waits,
     pub(super) link: Link,
-    /// Unique to this worker, so that it can claim a topic again at once if the answer to its release was
-    /// lost.
+    /// Unique to this worker. If a release fails, the topic still has this owner, so that the worker can
+    /// claim the topic again at once.
     pub(super) owner: Owner,
     /// Messages that were published and are not recorded as such yet.
     pub(super) published: Vec<(i64, MessageId)>,
@@ -105,8 +105,8 @@ impl<'r, P: Publisher> Worker<'r, P> {
     }
 
     /// Claims the next topic to serve. First reads only a few topics, after the topics that the previous
-    /// claim read. If other workers have claimed all of these, reads more and more topics, until it has read
-    /// all. So it finds a topic fast, however many topics are pending.
+    /// claim read. If none of these can be claimed, reads more and more topics, until it has read all. So it
+    /// finds a topic fast, even if very many topics have messages.
     async fn claim(&mut self) -> Result<Option<Topic>, StoreError> {
         let mut most = FEW_TOPICS;
         let mut from_the_first = self.looked_at.is_empty();

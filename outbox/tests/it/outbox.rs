@@ -9,8 +9,8 @@ use idem_test_servers::Postgres;
 use outbox_support::{Bed, Broker, Running, Then, wait, wait_for_sql};
 use sqlx::{Executor as _, Row as _};
 
-/// Whether a relay has served the topic since the visible message was written, and released the topic without
-/// publishing that message.
+/// Counts the visible messages that a relay has held back: it has served and released the topic since these
+/// messages were written, and has not published them.
 const HELD_BACK: &str = "select count(*) from idem_outbox_topics t join idem_outbox m on m.topic = t.topic \
      where t.topic = 'orders' and t.owner is null and t.served_at > m.enqueued_at";
 
@@ -132,7 +132,8 @@ async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
     assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.published), (1, 3));
-    // The row of a topic that is idle for long and has no message is deleted, and created again later.
+    // The row of a topic that is idle for long and has no pending message is deleted, and created again
+    // later.
     bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
     bed.outbox.purge(1).await.unwrap();
     assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");
@@ -159,7 +160,8 @@ async fn what_cannot_be_enqueued_is_refused_and_the_transaction_goes_on() {
     let error = bed.outbox.enqueue(&mut connection, "orders", "alone").await.unwrap_err();
     assert!(matches!(error, OutboxError::NoTransaction), "{error}");
     assert_eq!(bed.count("true"), 1);
-    // The server's error detail about a refused row may contain the payload.
+    // The server's error detail contains the refused row with its payload. The outbox's error must not
+    // contain the payload.
     bed.sql("alter table idem_outbox add check (octet_length(payload) < 12)");
     let mut tx = bed.begin().await;
     let error = bed.outbox.enqueue(&mut tx, "orders", "secret payload").await.unwrap_err();

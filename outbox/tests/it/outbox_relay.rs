@@ -279,8 +279,8 @@ async fn a_message_with_a_number_that_was_given_out_before_is_published_too() {
         let relay = Running::start(relay.backoff(Duration::from_millis(10), Duration::from_millis(50)));
         bed.send("orders", "1").await;
         broker.until_taken(1).await;
-        // The relay cannot record the published message, and the new primary server has never had that
-        // message.
+        // The relay cannot record the published message. Meanwhile, the table changes as in a failover to a
+        // new primary that never got this message.
         meter.cut(true);
         gate.notify_one();
         bed.sql("delete from idem_outbox");

@@ -17,8 +17,8 @@ enum Kind {
 }
 
 impl Key {
-    /// A key with exactly this text. It must be visible ASCII and spaces, or the request fails before it is
-    /// sent.
+    /// A key with exactly this text. The text may have only visible ASCII characters and spaces; otherwise
+    /// the request fails before it is sent.
     #[must_use]
     pub fn new(key: impl Into<String>) -> Self {
         Self(Kind::Value(key.into()))
@@ -34,7 +34,8 @@ impl Key {
     pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
-            // Each part is preceded by its length, so that two different lists of parts are different input.
+            // Each part is preceded by its length, so that two different lists of parts give the hash
+            // different input.
             let part = part.as_ref().as_bytes();
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);

@@ -27,39 +27,42 @@
 //!
 //! | the request has | its key |
 //! |---|---|
-//! | the header already | the key in the header, unchanged |
-//! | a [`Key`] among its extensions | that key; a [`Key::named`] inside an idempotent body (feature `idem`) is `context().downstream_key(name)`: the same at every attempt of the body, for every host and path |
-//! | neither, and is sent inside an idempotent body | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body that sends it to the same place |
-//! | none of these | a new random key, kept over retries, and lost when the process ends |
+//! | the header of the key | the key in the header, unchanged |
+//! | no such header, but a [`Key`] among its extensions | that `Key`; a [`Key::named`] inside an idempotent body (feature `idem`) is `context().downstream_key(name)`: the same at every attempt of the body, for every host and path |
+//! | neither header nor `Key`, and is sent inside an idempotent body (feature `idem`) | `context().downstream_key(..)` of its method, host and path: the same at every attempt of the body, as long as these three are the same |
+//! | neither header nor `Key`, and is sent elsewhere | a new random key, kept over retries, and lost when the process ends |
 //!
 //! Only `POST` and `PATCH` requests, and requests with a [`Key`], get a key and are repeated. The client
 //! sends all other requests once, unchanged.
 //!
-//! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests of the same
-//! method to the same path have the same key, so the server answers the second one with the first one's
-//! response, or refuses it with 422 if it differs. And a body that runs again and reaches another host, or
-//! another version of the path, sends another key, so the provider does the work again.
+//! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests with the
+//! same method, host and path have the same key. The server then answers the second request with the response
+//! of the first, or refuses it with 422 if the requests differ. Also, if a body runs again and now sends a
+//! request to another host or path, that request has another key without a name, so the provider processes it
+//! twice.
 //!
 //! # What an answer means
+//!
+//! The first row that fits an answer decides.
 //!
 //! | the server answers | the client |
 //! |---|---|
 //! | not at all, or not completely: the connection broke, or [`Policy::attempt_timeout`] is over | sends the request again, under the same key, after a pause; [`Policy::retry_error`] says which errors count |
-//! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
 //! | `Stripe-Should-Retry` | does what the header says |
+//! | `Idempotency-Replayed: true` or `Idempotent-Replayed: true`, with any status | returns the answer: it is recorded, and stays the same |
 //! | 409 with `Retry-After`, or any 409 under [`Policy::stripe`] (in flight); 425, 429 | sends the request again when the server says, or after a pause |
-//! | 408, 500, 502, 503, 504 | the same |
+//! | 408, 500, 502, 503, 504 | sends the request again when the server says, or after a pause |
 //! | 409 without `Retry-After` (in doubt, response not stored), 422 (key reused), and every other status | returns the answer: [`Problem`] reads its body |
 //!
-//! Pauses grow from 100 ms to 10 s, and jitter adds up to the same time again. A pause is never shorter than
-//! `Retry-After`, to which jitter adds up to a quarter. When [`Policy::patience`] or [`Policy::attempts`] is
-//! used up, the client returns the last answer or error. If this is an error, or an answer that asks for a
-//! retry, the request may have been processed. Send the request again only *under the same key*: keep the key
-//! with [`Key::derived`] or [`Key::new`].
+//! Pauses grow from 100 ms to 10 s. Jitter lengthens each pause by a random time, at most by the pause
+//! itself. A pause is never shorter than `Retry-After`; jitter lengthens that time by at most a quarter. When
+//! [`Policy::patience`] or [`Policy::attempts`] is used up, the client returns the last answer or error. If
+//! this is an error, or an answer that asks for a retry, the request may have been processed. Send the
+//! request again only *under the same key*: keep the key with [`Key::derived`] or [`Key::new`].
 //!
-//! The middleware for reqwest reads an answer completely before it returns it, up to
-//! [`Policy::max_answer_bytes`]. The tower layer cannot do that. If the body of an answer breaks off under
-//! the tower layer, the program itself must send the request again, under the same [`Key`].
+//! The middleware for reqwest reads each answer, except a `text/event-stream`, completely before it returns
+//! the answer, up to [`Policy::max_answer_bytes`]. The tower layer cannot do that. If the body of an answer
+//! breaks off under the tower layer, the program itself must send the request again, under the same [`Key`].
 //!
 //! A request whose body cannot be cloned (a stream) is sent once, with its key.
 //!

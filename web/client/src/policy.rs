@@ -1,4 +1,4 @@
-//! When a request is sent again.
+//! Decides when a request is sent again.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -65,7 +65,7 @@ impl Policy {
         self
     }
 
-    /// How many times a request is sent at most; 20 unless set. At least 1.
+    /// How many times a request is sent at most; 20 unless set. Zero counts as 1.
     #[must_use]
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts.max(1);
@@ -111,9 +111,9 @@ impl Policy {
         self
     }
 
-    /// The first pause, and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter adds up
-    /// to the same time again. If the server asks for a longer pause, jitter adds up to a quarter of that
-    /// pause.
+    /// The first pause, and the limit up to which pauses double; 100 ms and 10 s unless set. Jitter lengthens
+    /// each pause by a random time, at most by the pause itself. If the server asks for a longer pause,
+    /// jitter lengthens that pause by at most a quarter.
     #[must_use]
     pub const fn pauses(mut self, first: Duration, longest: Duration) -> Self {
         self.pauses = (first, longest);
@@ -132,7 +132,7 @@ impl Policy {
 pub(crate) enum Verdict {
     /// The answer is final.
     Final,
-    /// The request must be sent again, not earlier than the server says.
+    /// The request must be sent again, after at least this time if the server gives one.
     Again(Option<Duration>),
 }
 
@@ -153,8 +153,8 @@ impl Policy {
             return Verdict::Final;
         }
         match status.as_u16() {
-            // In flight. Without a `Retry-After`, the conflict is of another kind, or waiting does not end
-            // it.
+            // The first request is in flight. A 409 without `Retry-After` is another conflict, or one that
+            // waiting does not end.
             409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
             _ => Verdict::Final,

@@ -92,7 +92,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
-        // Calls the service that is ready, and keeps its clone.
+        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
+        // ready.
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(inner, self.policy.clone(), request))
     }
@@ -119,7 +120,7 @@ where
         parts.headers.insert(name, value);
     }
     let mut retrying = Retrying::new(&policy);
-    // The caller has already waited until the service is ready, so the first attempt need not.
+    // The caller has already waited until the service is ready, so the first attempt does not wait.
     let mut is_ready = true;
     loop {
         let request = Request::from_parts(parts.clone(), body.clone());

@@ -118,15 +118,16 @@ where
                 "this one is in the format of gRPC-Web; put its layer outside the one for keys. Nothing was processed",
             ))));
         }
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
+        // ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))
     }
 }
 
-/// Whether this call is in the format of gRPC-Web. Only a layer inside this one would translate such a call,
-/// so this layer would see messages that are not in the format of gRPC.
+/// Whether this call is in the format of gRPC-Web. If it is, a layer inside this one would translate the call
+/// to gRPC, too late for this layer to read the messages.
 fn is_grpc_web(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 /// The metadata for the name of a problem.
 const PROBLEM: &str = "idempotency-problem";
 
-/// The answer to a call that cannot have a key, because it is not unary or in the format of gRPC-Web.
+/// The answer to a call that cannot have a key, because the call streams, or is in the format of gRPC-Web.
 pub(crate) fn streams(what: &str) -> Response<tonic::body::Body> {
     Status::unimplemented(format!("an idempotency key is for unary calls: {what}")).into_http()
 }
@@ -36,7 +36,7 @@ pub(crate) const fn recording(code: Code) -> Recording {
     }
 }
 
-/// The code of an answer, from the trailers, or from the headers if there are only headers.
+/// The code of an answer, from the trailers, or from the headers if no trailer has a code.
 pub(crate) fn code(headers: &HeaderMap, trailers: Option<&HeaderMap>) -> Code {
     let status = trailers.and_then(Status::from_header_map).or_else(|| Status::from_header_map(headers));
     // A client also treats an answer without a status as `UNKNOWN`.

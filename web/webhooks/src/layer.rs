@@ -73,8 +73,8 @@ impl<St: Store> WebhookLayer<St> {
         store: St,
         settings: impl FnOnce(Builder<St>) -> Builder<St>,
     ) -> Result<Self, Error> {
-        // The id alone identifies a delivery. Its repetitions may differ in parts outside the event, such as
-        // the path.
+        // A delivery has no fingerprint: its id alone identifies it, and its repetitions may differ outside
+        // the event, for example in the path.
         let builder = IdempotencyLayer::builder(store)
             .shared_by_all_clients()
             .scope(format!("webhooks.{}", sender.scheme.name()))
@@ -126,7 +126,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
+        // ready.
         let clone = self.inner.clone();
         let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
         let max_bytes = self.max_bytes;
@@ -134,8 +135,8 @@ where
             match verified(&sender, request, max_bytes).await {
                 Ok(request) => {
                     let response = inner.call(request).await?;
-                    // The handler answered with a 2xx that is a stream or too large to keep. The sender only
-                    // needs the status.
+                    // The handler has answered an earlier delivery of this id with a 2xx that was a stream,
+                    // or too large to keep. The sender only needs the status.
                     let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }
@@ -175,7 +176,7 @@ where
     // guarded.
     head.headers.remove(KEY);
     if let Some(id) = &id {
-        // A string of RFC 9651, which can hold any printable id.
+        // A string of RFC 9651, which can hold any printable ASCII id.
         let text = format!("\"{}\"", id.replace('\\', "\\\\").replace('"', "\\\""));
         let key = HeaderValue::from_str(&text).ok().filter(|_| id.len() <= LONGEST_ID && id.is_ascii());
         head.headers.insert(KEY, key.ok_or_else(no_id)?);

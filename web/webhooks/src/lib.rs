@@ -30,7 +30,7 @@
 //! |---|---|
 //! | is new | the handler's answer; 2xx is kept for 30 days |
 //! | was answered with 2xx | that answer again; the handler does not run |
-//! | was answered otherwise, or its handler crashed | the handler, once more |
+//! | was answered otherwise, or its handler crashed | the answer of a new run of the handler |
 //! | is being handled | the handler's answer, if that comes within 5 s; otherwise 409 with `Retry-After`, and the sender sends the delivery again |
 //! | has no valid signature, or one that is too old | 401; the handler does not run |
 //! | is signed and has no id | 400; only with Slack, a request without an event reaches the handler each time |
@@ -46,7 +46,7 @@
 //! send it again under another id. Stripe, Slack and Standard Webhooks sign both.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Code that panics or prints is for tests.
+// Only tests may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 /// Compiles the program of the README.

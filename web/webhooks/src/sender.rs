@@ -74,8 +74,9 @@ impl Sender {
         Ok(Self { scheme, secrets, tolerance: TOLERANCE })
     }
 
-    /// The largest difference between a signature's time and now, in both directions; 5 minutes unless set.
-    /// So the layer refuses a delivery that someone has intercepted and sends again after that time.
+    /// How much earlier or later than now the time of a signature may be; 5 minutes unless set. If someone
+    /// intercepts a delivery and sends it again after that time, the layer refuses it. GitHub's signatures
+    /// have no time.
     #[must_use]
     pub const fn tolerance(mut self, tolerance: Duration) -> Self {
         self.tolerance = tolerance;
@@ -87,7 +88,8 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the signature is not valid, or its time differs too much from now.
+    /// [`Refused`] if the signature is missing or not valid, if its time differs too much from now, or if the
+    /// delivery has no id (except with Slack).
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
         // This uses the local clock and not the store's, because the age of a signature must be checked
         // before the first request to the store.
@@ -158,7 +160,7 @@ pub enum SecretError {
     /// The list is empty, or one secret is empty.
     #[error("a sender needs at least one secret, and none may be empty")]
     Missing,
-    /// A secret is not base64, apart from the prefix `whsec_`.
+    /// A secret, without its prefix `whsec_` if it has one, is not base64.
     #[error("expected a secret such as \"whsec_BASE64\"")]
     NotBase64,
 }

@@ -73,8 +73,7 @@ impl<'h> Claims<'h> {
                 (None, Some(header("x-slack-request-timestamp")?), vec![hex::decode(signature).ok()?])
             }
         };
-        // A sender could sign a time that is not a number, too. The layer refuses such a time before it
-        // checks the signature.
+        // A time that is not a number is refused here, even if the sender has signed it.
         let is_number = seconds.is_none_or(|text| text.parse::<u64>().is_ok());
         is_number.then_some(Self { scheme, id, seconds, signatures })
     }

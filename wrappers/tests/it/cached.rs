@@ -156,7 +156,7 @@ async fn another_fingerprint_is_told_by_the_store() {
     assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
 }
 
-/// How many of these claims are answered without the store, which is down meanwhile.
+/// For how many of these keys memory answers a claim. The store is down meanwhile.
 async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usize {
     watched.down(true);
     let answers = join_all(keys.iter().map(|key| async move { store.claim(key, &claim()).await })).await;
@@ -183,7 +183,7 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     }
     let some = kept_of(Caching::entries(1_000).max_bytes(110_000), 50, 10_000).await;
     assert!((5..=10).contains(&some), "{some}");
-    // This must hold for any number of cores.
+    // A cache may split its bytes into a shard for each core. Even then, this result must fit.
     assert_eq!(kept_of(Caching::entries(1_000).max_bytes(11_000), 1, 10_000).await, 1);
     assert_eq!(kept_of(Caching::entries(0), 9, 1).await, 0);
     assert_eq!(kept_of(Caching::entries(10).max_bytes(0), 9, 1).await, 0);

@@ -1,7 +1,7 @@
 //! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the
 //! handler and stores its response by `SET`. It stores no response headers, and has no fingerprint, owner,
-//! renewal, or release after a crash. So the key of a server that died is taken until the key expires, and
-//! the handler of a duplicate runs while a slow handler still runs.
+//! renewal, or release after a crash. So if a server dies, its key stays taken until the lease ends. And if a
+//! handler takes longer than the lease, the handler of a duplicate runs at the same time.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -11,7 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use redis::aio::MultiplexedConnection;
 
-/// What a key holds while its handler runs.
+/// The value of a key while its handler runs.
 const IN_FLIGHT: &[u8] = b"-";
 
 const LEASE_MS: u64 = 30_000;

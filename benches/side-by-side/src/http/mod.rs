@@ -1,6 +1,6 @@
-//! Requests to a server in this process, whose handler does nothing: without the layer, with the layer on
-//! memory and on Redis, and with a middleware on Redis that is written by hand. Clients and servers share the
-//! machine, so the figures show the layers at their worst.
+//! Requests to a server in this process: without the layer, with the layer on memory and on Redis, and with a
+//! middleware on Redis that is written by hand. The handler does nothing, and clients and servers share the
+//! machine. So a layer costs a larger part of the time here than in a real service.
 
 mod by_hand;
 

@@ -60,8 +60,8 @@ enum Batch {
 pub(super) struct Turn<'w, 'r, P> {
     worker: &'w mut Worker<'r, P>,
     topic: Topic,
-    /// For how many more messages the attempt is recorded before the publisher is called, because one of them
-    /// may have crashed the previous relay.
+    /// For this many more messages, the attempt is recorded before the publisher is called, because one of
+    /// these messages may have crashed the previous relay.
     careful: usize,
 }
 
@@ -106,7 +106,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         self.release(Duration::ZERO).await
     }
 
-    /// Renews the lease if it is too short for one more call of the publisher. Returns whether this worker
+    /// Renews the lease if it may end before one more call of the publisher does. Returns whether this worker
     /// still has the topic.
     async fn holds(&mut self) -> Result<bool, StoreError> {
         let settings = &self.worker.relay.settings;
@@ -224,7 +224,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
             Ok(Ok(Ok(()))) => return Ok(()),
             Ok(Ok(Err((kind, text)))) => (format!("{kind:?}"), kind, text),
             Ok(Err(_)) => ("panic".to_owned(), PublishErrorKind::Failed, "the publisher panicked".to_owned()),
-            // A timeout says nothing about the message, which may still arrive.
+            // A timeout does not show that the message is at fault, so it does not count as an attempt. The
+            // message may still arrive.
             Err(_) => (
                 "timeout".to_owned(),
                 PublishErrorKind::Unavailable,

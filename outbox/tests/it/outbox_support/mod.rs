@@ -63,7 +63,7 @@ impl Bed {
             .backoff(Duration::from_millis(10), Duration::from_millis(50))
     }
 
-    /// Ends the leases of relays that are gone or count as gone.
+    /// Ends all leases now, so that another relay can take over their topics.
     pub(crate) fn end_leases(&self) {
         self.sql("update idem_outbox_topics set lease_until = 0 where owner is not null");
     }
@@ -200,12 +200,13 @@ pub(crate) async fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// As [`wait`], for the result of a query.
+/// Returns once the query's result is `expected`.
 pub(crate) async fn wait_for_sql(server: &Postgres, statement: &str, expected: &str) {
     wait(&format!("{statement} is {expected}"), || server.sql(statement) == expected).await;
 }
 
-/// Asserts that the first deliveries were in the order of each topic, and that each message had one id.
+/// Asserts that the first deliveries of each topic were in order, that repeats had the id of the first
+/// delivery, and that `count` messages came.
 pub(crate) fn check_first_deliveries(taken: &[Seen], count: usize) {
     let mut ids: BTreeMap<i64, &str> = BTreeMap::new();
     let mut last: BTreeMap<&str, i64> = BTreeMap::new();

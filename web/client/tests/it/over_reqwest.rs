@@ -9,7 +9,7 @@ use reqwest_middleware::{ClientBuilder, Error, Middleware, Next, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Counts attempts, and fails if `fails` is set.
+/// A middleware inside the tested one. It counts attempts, and fails if `fails` is set.
 #[derive(Clone, Default)]
 struct Inside {
     attempts: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! What the sender and the handler see.
+//! Tests what the sender and the handler see.
 
 use std::convert::Infallible;
 use std::future::{pending, ready};
