@@ -182,7 +182,8 @@ fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // The log is looked at before the file. If the log has content at that moment, its file has content too.
+    // Looks at the log before the file, because another process may be creating both. A file has content
+    // before its log has.
     let has_log = has_log(path);
     let before = look(path)?;
     let length = before.map_or(0, |(_, length)| length);

@@ -58,10 +58,10 @@ pub struct Kind {
     pub most: usize,
     /// Which operations of one key may run at the same time.
     pub keys: Keys,
-    /// Whether operations of this kind start before older operations of other kinds. After a batch of this
-    /// kind, the next batch ignores this setting. With it, callers that get their answers send their next
-    /// requests in time for the next batch. Otherwise callers would form two groups that wait for the disk in
-    /// turns.
+    /// Whether operations of this kind start before older operations of other kinds. They have no such
+    /// priority right after a batch of this kind. The priority lets callers that get their answers send their
+    /// next requests in time for the next batch. Otherwise callers would form two groups that wait for the
+    /// disk in turns.
     pub goes_first: bool,
 }
 

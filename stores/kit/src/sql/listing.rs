@@ -12,7 +12,7 @@ use crate::columns::Unreadable;
 ///
 /// # Errors
 ///
-/// The name of a wrong column, if the page cannot be made without it.
+/// The name of a wrong column, if the page cannot be made without that column.
 pub fn page<'r, R>(
     request: &List,
     now: Timestamp,
