@@ -31,9 +31,8 @@ where
 ///
 /// # Errors
 ///
-/// The last error that is not `OutcomeUnknown`, because it tells the cause, whereas `OutcomeUnknown` tells
-/// only that the time ended during a try. If every try ended with `OutcomeUnknown`, the first of these
-/// errors.
+/// The last error that is not `OutcomeUnknown`, because `OutcomeUnknown` may tell only that the time ended
+/// during a try. If every try ended with `OutcomeUnknown`, the first of these errors.
 pub async fn retried_with_cause<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
