@@ -36,7 +36,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 
     /// Writes the object if it still has the revision `seen`. With `None`, writes it if it does not exist.
     ///
-    /// The service may delete the object by itself after `keep`; with `None` it must not delete the object.
+    /// The service may delete the object by itself after the time `keep`. With `None` it must not delete the
+    /// object.
     fn put(
         &self,
         name: &ObjectName,
@@ -52,8 +53,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         seen: &Self::Revision,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// About `limit` objects of the scope with this encoded name, or of all scopes, after the position
-    /// `after`, in an order in which a walk returns each object that exists during the whole walk.
+    /// About `limit` objects after the position `after`: those of the scope with this encoded name, or of all
+    /// scopes. A walk must return each object that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,

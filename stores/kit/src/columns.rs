@@ -28,7 +28,7 @@ impl Unreadable {
     }
 }
 
-/// The error for a row that does not belong to a single key.
+/// The error for a row whose key is not known here.
 impl From<Unreadable> for Failure {
     fn from(Unreadable(column): Unreadable) -> Self {
         Self::Refused(StoreError::corrupt_record(format!("the server returned no valid column {column}")))
@@ -41,7 +41,8 @@ type Result<T> = std::result::Result<T, Unreadable>;
 pub trait Word: Copy + PartialEq + 'static {
     /// The column.
     const COLUMN: &'static str;
-    /// The words, in the order of their numbers, which are a data format.
+    /// The words, in the order of their numbers. Stored records contain these numbers, so the order must not
+    /// change.
     const ALL: &'static [Self];
 }
 
@@ -123,7 +124,8 @@ pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; 
     bytes.try_into().map_err(|_| Unreadable(column))
 }
 
-/// The columns of a record except its steps, in the order of the indices that [`Columns::read`] requests.
+/// The names of a record's columns except its steps, in the order of the indices that [`Columns::read`]
+/// requests.
 pub const NAMES: [&str; 15] = [
     "state",
     "owner",

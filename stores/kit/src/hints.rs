@@ -1,6 +1,6 @@
-//! Remembers the keys for which this process has seen a result. Also notes whether most other keys have a
-//! result, because another process handled them. If a key probably has a result, a claim first reads the
-//! record, which costs the server less than a claim. A wrong hint costs one read and decides nothing.
+//! Remembers the keys for which this process has seen a result. Also notes how many of the other keys had a
+//! result already, from another process. If a key probably has a result, a claim first reads the record,
+//! because a read costs the server less than a claim. A wrong hint costs time, but never changes an answer.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,8 +17,8 @@ const CHOICES: usize = 4;
 
 /// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
-/// Each key moves the share towards [`ALL`] or 0, by the distance divided by this number. So about six keys
-/// in a row with the same outcome change the decision.
+/// Each claimed key that is not remembered moves `unseen_with_result` towards [`ALL`] or 0, by the distance
+/// divided by this number. So about six such keys in a row with the same outcome change the decision.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
@@ -42,7 +42,7 @@ impl Hints {
 
     /// The positions that the key with this mark may have.
     fn choices(&self, mark: Mark) -> &[AtomicU64] {
-        // The lowest bit of a mark is always set, so it does not help to choose.
+        // The lowest bit of a mark is always set, so it does not help to choose the group.
         let group = (mark.0 >> 1) % (PLACES / CHOICES) as u64;
         let first = usize::try_from(group).unwrap_or(0) * CHOICES;
         &self.places[first..first + CHOICES]
@@ -54,8 +54,8 @@ impl Hints {
         self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
     }
 
-    /// Whether a claim on the key with this mark should read the record first, because the key is remembered
-    /// or most recent keys that were not remembered had a result.
+    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most
+    /// of the recent keys that were not remembered had a result.
     #[cfg(any(test, feature = "cas", feature = "sql"))]
     pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)
@@ -81,7 +81,7 @@ impl Hints {
         if has_result { self.put(mark) } else { self.take(mark) }
     }
 
-    /// Remembers a key, if necessary in the position of another key.
+    /// Remembers a key. If no position is free, this forgets the key in one of them.
     pub fn put(&self, mark: Mark) {
         if self.has(mark) {
             return;

@@ -1,4 +1,4 @@
-//! Facts about connections to a server that no client library reports.
+//! Facts about connections that client libraries do not report.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -6,7 +6,8 @@ use std::{io, iter};
 
 /// Whether this host name or address is this machine's, so that data sent there does not cross a network.
 ///
-/// The result is `false` for any other name that leads to this machine, because names are not resolved.
+/// Names are not resolved. So the result is `false` for every name except `localhost`, even if the name leads
+/// to this machine.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse();

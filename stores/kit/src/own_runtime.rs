@@ -47,7 +47,7 @@ pub fn entered<T>(
     })
 }
 
-/// Work that is polled, and dropped, in the stores' own runtime.
+/// Work that is polled, and dropped, in the context of the stores' own runtime.
 struct Entered<F>(Option<F>);
 
 impl<F: Future + Unpin> Entered<F> {
@@ -66,7 +66,7 @@ impl<F> Drop for Entered<F> {
 
 /// Starts `work` in the stores' own runtime at once. The work continues when the returned future is dropped.
 ///
-/// The returned future does not contain `work`, so callers stay small however large the work is.
+/// The returned future does not contain `work`, so the callers' futures stay small however large `work` is.
 ///
 /// # Errors
 ///

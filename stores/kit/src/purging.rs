@@ -23,8 +23,9 @@ pub struct Purging(AbortHandle);
 
 impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
-    /// a fleet take turns. Holds `target` only while it purges. The event `purge_failed` reports the first of
-    /// several errors in a row, and the next purge tries again.
+    /// a fleet do not all purge at once. Holds `target` only while it purges. If purges fail one after
+    /// another, the event `purge_failed` reports only the first error. Returns `None` if `every` is `None`,
+    /// or if the process cannot start a thread.
     #[must_use]
     pub fn start<T, F>(
         target: &Arc<T>,
@@ -71,7 +72,7 @@ impl Drop for Purging {
 }
 
 /// The time until the next purge: from half of `every` to one and a half. It is shorter by the factor
-/// [`SOONER`] if the last purge was not enough.
+/// [`SOONER`] if the last purge reached its limit.
 fn pause(every: Duration, is_enough: bool, random: u64) -> Duration {
     let every = if is_enough { every } else { every / SOONER };
     let percent = u32::try_from(50 + random % 100).unwrap_or(100);

@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 ///
-/// The last error. If any try may have been applied, it is
+/// The last error. If any try may have been applied, the error is
 /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), whatever later tries return.
 pub async fn retried<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
@@ -31,8 +31,8 @@ where
 ///
 /// # Errors
 ///
-/// The last error that is not `OutcomeUnknown`, because such an error tells more than that the time ended
-/// during a try. If every try ended with `OutcomeUnknown`, the last of them.
+/// The last error that is not `OutcomeUnknown`, because `OutcomeUnknown` may tell only that the time ended
+/// during a try. If every try ended with `OutcomeUnknown`, the first of these errors.
 pub async fn retried_with_cause<T, F>(time: Duration, ask: impl FnMut() -> F) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -40,8 +40,8 @@ where
     repeated(time, ask, |_, error| error.is_outcome_unknown()).await
 }
 
-/// Calls `ask` until the answer is final or `time` is over. Of two errors, it keeps the earlier one if the
-/// earlier one says more.
+/// Calls `ask` until the answer is final or `time` is over. Keeps the earlier of two errors if
+/// `says_more(earlier, later)` returns `true`.
 async fn repeated<T, F>(
     time: Duration,
     mut ask: impl FnMut() -> F,

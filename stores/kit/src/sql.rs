@@ -1,8 +1,8 @@
 //! What stores of SQL servers share: how they connect, and how they serve operators.
 //!
-//! [`Connector`] opens and ages connections, and lends a separate connection to operations outside a batch.
-//! [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`] checks what others on the
-//! network can read. [`failure`] finds out why a connection failed.
+//! [`Connector`] opens connections, replaces old ones, and lends a separate connection to operations outside
+//! a batch. [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`] checks what others on
+//! the network can read. [`failure`] finds out why a connection failed.
 
 mod connector;
 mod encryption;

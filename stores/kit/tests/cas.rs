@@ -19,7 +19,7 @@ use requests::*;
 
 mod requests;
 
-/// Objects in memory. One in `every` requests is lost, if that request is a write.
+/// Objects in memory. Counts requests, and loses one in `every` requests if that request is a write.
 #[derive(Clone, Default)]
 struct Map(Arc<Objects>);
 
@@ -29,7 +29,7 @@ struct Objects {
     /// The last revision.
     revisions: AtomicUsize,
     requests: AtomicUsize,
-    /// One request in this many is lost; 0 if none is.
+    /// Of this many requests in a row, the second is lost if it is a write. With 0, none is lost.
     every: usize,
     /// Whether a lost write is applied nevertheless.
     applies: bool,

@@ -178,8 +178,8 @@ impl Test {
         self.seen.open.load(Ordering::SeqCst)
     }
 
-    /// Asks until the server gets the operation, and returns its error. On a busy machine, the time of an
-    /// operation may be over before that.
+    /// Asks until the server gets the operation, and returns the operation's error. On a busy machine, the
+    /// operation's time may be over before the server gets it.
     async fn begun(&self, operation: impl Fn() -> Operation) -> StoreError {
         loop {
             let error = self.queues.ask(operation()).await.unwrap_err();

@@ -150,8 +150,8 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// Whether an error may mean that the sentinels, or the server's name, now lead to another master. If a
-/// master has lost all its replicas, it may notice late that one of them was promoted.
+/// Whether an error may mean that the sentinels, or the server's name, now lead to another master. A master
+/// that has lost all its replicas may notice late that one of the replicas was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }

@@ -1,8 +1,8 @@
 //! The positions of the fields in a record, and the meaning of each byte. Each number is defined only here.
 //!
-//! `layout` uses them to read and write, the scripts get them by name ([`names`]), and a test compares them
-//! with the table in `docs/stores/redis.md`. Numbers in a record are big-endian; instants and durations are
-//! in microseconds.
+//! `layout` reads and writes records by these positions. The scripts get the positions by name ([`names`]),
+//! and a test compares them with the table in `docs/stores/redis.md`. Numbers in a record are big-endian;
+//! instants and durations are in microseconds.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The bytes after it are the value, or, in a record without a
-    /// value, the steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value. In a record without a
+    /// value, the rest is the steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 

@@ -128,7 +128,7 @@ fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
 /// A step as stored in a record.
 pub(super) fn step(step: &RecordedStep) -> Vec<u8> {
     let bytes = step_bytes::encode(step);
-    // No string on a server is longer than 4 bytes of length can express.
+    // The length always fits into 4 bytes, because a string on a server is shorter than 4 GiB.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], &bytes].concat()
 }

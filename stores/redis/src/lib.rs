@@ -145,7 +145,7 @@ impl Store for RedisStore {
         let name = self.0.prefix.name(key);
         let mut meant = None;
         // Deletes only the version that was read. Otherwise a repeated request, from here or from the client
-        // of a cluster, could delete the record of a claim in between.
+        // of a cluster, could delete the record of a claim that came in between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {

@@ -1,10 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
-//! A request costs this process and the server less if it shares its system calls, its message to the
-//! connection's task, and its way back with others. No request is delayed for this. A request is sent at once
-//! if few others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in
-//! one pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one,
-//! each with its own answer.
+//! A request costs this process and the server less if it shares system calls, and the message to the
+//! connection's task, with other requests. No request is delayed for this. A request is sent at once if few
+//! others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one
+//! pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one, each
+//! with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::scripts::Request;
 
-/// How many requests may be unanswered while each is still sent by itself.
+/// While fewer requests than this are unanswered, a new request is sent at once, by itself.
 const FEW: usize = 4;
 
 /// The largest number of requests in a pipeline.
@@ -39,7 +39,7 @@ const UNSEEN: usize = MOST_BYTES / 8;
 const LARGE: usize = 16 << 10;
 
 /// After this time, a second task sends the waiting requests, because a task that does not yield its thread
-/// may hold up the first one.
+/// may hold up the task that should have sent them.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
@@ -268,8 +268,8 @@ impl Drop for Serving {
 
 /// Lets the other ready tasks run, which may add requests.
 ///
-/// tokio's `yield_now` is not used, because its task stays with its thread, even if that thread is held up.
-/// After this function, another thread can take the task.
+/// After tokio's `yield_now`, a task stays with its thread, even if that thread is held up. After this
+/// function, another thread can take the task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {

@@ -1,10 +1,10 @@
-//! A connection for each calling runtime. It is the fast connection as long as nothing blocks that runtime.
+//! A connection for each calling runtime. While nothing blocks that runtime, its connection is the fast one.
 //!
-//! A switch to the stores' own runtime and back takes as much time as the server needs for a request. So
-//! claims and results use a connection that the caller's runtime drives, if there is one. Everything else,
-//! and retries, use the stores' own connection (see `connection`). This code uses no timer of the caller's
-//! runtime, because a test may have paused its time. Instead, a watchdog in the stores' runtime breaks a
-//! connection that does not answer.
+//! A switch to the stores' own runtime and back takes as much time as the server needs for a request. So most
+//! requests, above all claims and results, use a connection that the caller's runtime drives, if there is
+//! one. Renewals, releases and retries use the stores' own connection (see `connection`). This code uses no
+//! timer of the caller's runtime, because a test may have paused its time. Instead, a watchdog in the stores'
+//! runtime breaks a connection that does not answer.
 
 use std::collections::HashMap;
 use std::pin::pin;

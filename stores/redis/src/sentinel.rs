@@ -37,8 +37,8 @@ impl Sentinels {
     }
 
     /// A client for one connection. Each connection needs its own client, because connecting borrows the
-    /// client mutably. If all runtimes shared a client, a runtime whose threads are blocked would block it
-    /// for the others.
+    /// client mutably. If all runtimes shared a client, a runtime whose threads are blocked would block the
+    /// client for the other runtimes.
     pub(super) fn client(&self) -> RedisResult<SentinelClient> {
         let (nodes, service) = (self.nodes.clone(), self.service.clone());
         SentinelClient::build(nodes, service, Some(self.master.clone()), SentinelServerType::Master)

@@ -36,10 +36,10 @@ pub(super) struct Session<'c> {
     put_off: Statement<'c>,
     bring_forward: Statement<'c>,
     data_version: Statement<'c>,
-    /// The number of writes of other connections to the file (SQLite's `data_version`), as this transaction
-    /// found it.
+    /// SQLite's `data_version` in this transaction. It changes when another connection has written to the
+    /// file.
     version: i64,
-    /// The same number in the last transaction, if that transaction was committed.
+    /// The `data_version` in the last transaction, if that transaction was committed.
     committed: Option<i64>,
     /// The records of claims that this connection granted, as it wrote them, without steps. The next request
     /// about such a record need not read it. They are valid as long as no other connection writes to the
@@ -139,7 +139,7 @@ impl<'c> Session<'c> {
         if let Some(record) = &write
             && !self.put(key, stored.as_ref(), record)?
         {
-            // The record is not in the file, for whatever reason, so the operation must not be acknowledged.
+            // The statement wrote no row, for whatever reason, so the operation must not be acknowledged.
             return Err(rusqlite::Error::StatementChangedRows(0).into());
         }
         Ok(answer)

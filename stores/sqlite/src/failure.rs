@@ -6,7 +6,7 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use idem_core::StoreError;
 
-/// SQLite's code of the error, with or without a statement.
+/// SQLite's code of an error, if it has one.
 pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::SqlInputError { error, .. } => Some(error.code),
@@ -14,17 +14,17 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// What can no longer be used after an error.
+/// How much fails because of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// One row or statement. The other operations of the same transaction may succeed.
+    /// Only one operation. The other operations of the same transaction may succeed.
     Operation,
     Transaction,
     /// The connection should be opened again.
     Connection,
 }
 
-/// The extent of an error.
+/// How much fails because of this error.
 pub(super) fn reach(error: &Error) -> Reach {
     match code(error) {
         Some(

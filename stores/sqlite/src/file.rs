@@ -1,8 +1,9 @@
 //! The database file: whether its path still names it, and the connections that read it.
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
-//! records. So every use first checks whether the path still names the file that was opened. A read checks
-//! only if nobody has checked for a millisecond, because a check takes a quarter of the time of a read.
+//! records. So every use first checks whether the path still names the file that was opened. A read uses the
+//! check of another read if that is less than a millisecond old, because a check takes a quarter of the time
+//! of a read.
 
 use std::fs::{Metadata, metadata, read_link};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use idem_core::StoreError;
 /// How long the result of a check is valid for a read.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The smallest number of bytes of a database that has the layout.
+/// A database with the layout has at least this many bytes.
 pub(super) const SMALLEST: u64 = 512;
 
 /// How many symbolic links may lead to a file one after another, as on Linux.
@@ -69,7 +70,7 @@ pub(super) fn has_log(path: &Path) -> bool {
     log_of(path).is_some_and(|log| log.len() > 0)
 }
 
-/// Sets the options of a connection that do not change the file.
+/// Sets options of a connection. None of them changes the file.
 pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;

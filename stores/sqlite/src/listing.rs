@@ -47,7 +47,7 @@ pub(super) fn page(connection: &Connection, request: &List) -> rusqlite::Result<
     Ok(page)
 }
 
-/// The name of a row, if it is text.
+/// The scope and the key of a row, if both are text.
 fn name<'r>(row: &'r Row<'_>, first: usize) -> rusqlite::Result<Option<(&'r str, &'r str)>> {
     let (scope, key) = (row.get_ref(first)?, row.get_ref(first + 1)?);
     Ok(scope.as_str().ok().zip(key.as_str().ok()))

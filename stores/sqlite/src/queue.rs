@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const BATCH_TIME: Duration = Duration::from_secs(4);
 /// How often a caller checks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How many records one operation of a purge deletes.
+/// How many records one operation of a purge deletes at most.
 pub(super) const PURGE_BATCH: usize = 512;
 /// The writer waits for expected operations for the duration of a commit divided by this number.
 const PATIENCE: u32 = 4;
@@ -194,7 +194,7 @@ impl Queue {
     }
 
     /// Waits for work, and then a moment for as many operations as are expected. Returns the time by which
-    /// the first operation must be answered; `None` if the store is dropped and no operation is left.
+    /// the first operation must begin; `None` if the store is dropped and no operation waits.
     pub(super) fn wait(&self, pace: Pace) -> Option<Instant> {
         let mut state = self.lock();
         let deadline = loop {

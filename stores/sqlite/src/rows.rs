@@ -21,8 +21,8 @@ pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_cr
 /// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
-/// Upper limit of the blank steps. If a row reports more steps, all of them are read and counted, because the
-/// number in a damaged row may be wrong.
+/// Upper limit of the blank steps of [`Steps::Only`]. If a row reports more steps, all of them are read and
+/// counted, because the number in a damaged row may be wrong.
 const MOST_BLANKS: usize = 65_536;
 
 /// Finds a record and its rowid by scope and key.

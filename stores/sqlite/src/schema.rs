@@ -182,7 +182,8 @@ fn look(path: &Path) -> Result<Option<(Identity, u64)>, StoreError> {
 }
 
 fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refusal> {
-    // The log is looked at before the file. If the log has content at that moment, its file has content too.
+    // Looks at the log before the file, because another process may be creating both. A file has content
+    // before its log has.
     let has_log = has_log(path);
     let before = look(path)?;
     let length = before.map_or(0, |(_, length)| length);
@@ -195,15 +196,15 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         ))
         .into());
     }
-    // SQLite treats a file of one byte as an empty one.
+    // SQLite treats a file of one byte as an empty one, so SQLite must not open it.
     if (1..SMALLEST).contains(&length) {
         return Err(foreign(path, "it is no SQLite database").into());
     }
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match opening.purpose {
         _ if length > 0 => {}
-        // An emptied file had records. The store must not begin a new file in its place, because that would
-        // forget them.
+        // This store has used the file before, so a file that is now empty or missing had records. A new file
+        // in its place would forget them.
         Purpose::UseAgain => return Err(failure::gone(path).into()),
         _ if before.is_some() => {}
         Purpose::Use => flags |= OpenFlags::SQLITE_OPEN_CREATE,

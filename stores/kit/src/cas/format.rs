@@ -8,7 +8,7 @@
 //! | then | owner, fingerprint, result; the steps |
 //!
 //! Numbers are big-endian. Before each text and each byte string, 4 bytes contain its length plus one, or 0
-//! if it is absent. Scope and key come first in every version.
+//! if it is absent. In every version, scope and key follow the first byte.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use sha2::{Digest as _, Sha256};
@@ -107,7 +107,7 @@ fn take<'b>(bytes: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     }
 }
 
-/// Takes the key of a record from its bytes.
+/// Reads the key at the beginning of a record's bytes. Leaves the bytes after the key in `bytes`.
 pub(super) fn take_key(bytes: &mut &[u8]) -> Option<RecordKey> {
     bytes.try_get_u8().ok()?;
     let (scope, key) = (take(bytes)??, take(bytes)??);

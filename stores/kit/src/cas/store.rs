@@ -17,15 +17,15 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// The minimum time for which a forgotten record stays, and for which the service keeps an object, expired or
-/// not. The fence of the record must stay, because the next fence must exceed it, even if the next writer's
-/// clock is behind.
+/// A forgotten record stays for at least this time. The service keeps each object for at least this time,
+/// even if the record has expired. Otherwise the record's fence would be lost too early, and a writer whose
+/// clock is behind could give a lower fence.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// How many claims of this process are remembered with their revisions.
 const MAX_HELD: usize = 4_096;
 
-/// The largest record that is remembered with a claim.
+/// The largest record that is remembered with a claim, in bytes.
 const MAX_HELD_BYTES: usize = 16 * 1_024;
 
 /// How many objects a purge reads at a time.
@@ -172,8 +172,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes requests to the service until they succeed or the time is over. They run in the caller's task,
-    /// with the timers and connections of the stores' own thread.
+    /// Makes requests to the service until one succeeds, an error is not transient, or the time is over. The
+    /// requests run in the caller's task, with the timers and connections of the stores' own thread.
     async fn retried<T: Send, F>(&self, requests: impl FnMut() -> F + Send) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -185,7 +185,8 @@ impl<C: CompareAndSwap> CasStore<C> {
     async fn request(&self, key: &RecordKey, request: &Request) -> Result<Answer, StoreError> {
         let mark = self.results.mark(key);
         let guess = match request {
-            // Most keys are new, so the first guess is that the object does not exist, without reading first.
+            // Unless a result is expected, the guess is that the object does not exist, because most keys are
+            // new. This saves the first read.
             Request::Claim(_) if self.results.expects_result(mark) => None,
             Request::Claim(_) => Some(None),
             _ => self.held().remove(key).map(Some),
@@ -234,7 +235,8 @@ impl<C: CompareAndSwap> CasStore<C> {
                                 return Err(StoreError::unavailable("others keep changing this record"));
                             }
                         },
-                        // Only a version that the service returned may decide an answer without a write.
+                        // A guess must not decide an answer without a write, so the next decision reads the
+                        // object.
                         None if is_guess => None,
                         None => return Ok(answer),
                     };

@@ -11,18 +11,18 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If fewer operations of a class are running than this, another batch may start at once, unless recent
-/// batches had more operations than this.
+/// If recent batches of a class had at most this many operations, another batch may start while fewer
+/// operations of the class than this are running.
 const FEW: usize = 8;
 /// How many batches of renewals, and of reads, may run at a time when there are many operations. Two batches
 /// of reads may run, so that this process handles one while the server works on the other.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
 /// If at least this many operations of one kind wait and they fill a batch, the batch does not wait for
-/// others.
+/// running batches.
 const MANY: usize = 256;
-/// A batch that has run for longer than this does not hold up other batches, because one of its rows may be
-/// locked.
+/// A batch that has run for longer than this does not hold up other batches, because it may be waiting for a
+/// locked row.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The classes of operations, by what they wait for.
@@ -49,7 +49,7 @@ pub enum Keys {
     OneBatch,
 }
 
-/// A kind of operations. Operations of one kind share a batch.
+/// A kind of operations. Only operations of one kind share a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// What the operations wait for.
@@ -58,9 +58,10 @@ pub struct Kind {
     pub most: usize,
     /// Which operations of one key may run at the same time.
     pub keys: Keys,
-    /// Whether operations of this kind start before older operations of other kinds, but not twice in a row.
-    /// Then callers that get their answers send their next requests in time for the next batch. Otherwise
-    /// callers would form two groups that wait for the disk in turns.
+    /// Whether operations of this kind start before older operations of other kinds. They have no such
+    /// priority right after a batch of this kind. The priority lets callers that get their answers send their
+    /// next requests in time for the next batch. Otherwise callers would form two groups that wait for the
+    /// disk in turns.
     pub goes_first: bool,
 }
 
@@ -92,7 +93,7 @@ pub(super) struct Backlog {
     rules: Rules,
     waiting: Vec<VecDeque<Waiting>>,
     flights: Vec<Flight>,
-    /// The keys of running batches that no other batch may have.
+    /// The keys that running batches have, and that no other batch may have.
     taken: HashSet<RecordKey>,
     /// The approximate size of recent batches of each class.
     usual: [usize; 3],
@@ -159,7 +160,8 @@ impl Backlog {
         self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
     }
 
-    /// The kind of the oldest operation that may start now, among the kinds whose index is not in `without`.
+    /// The kind of the oldest operation that may start now. Leaves out the kinds whose bit in `without` is
+    /// set.
     fn next_kind(&self, now: Instant, only_reads: bool, without: u32) -> Option<usize> {
         let oldest = |place: usize| {
             let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
@@ -281,7 +283,7 @@ impl Backlog {
     pub(super) fn take_expired(&mut self, now: Instant) -> Vec<Waiting> {
         let mut expired = Vec::new();
         for waiting in &mut self.waiting {
-            // The operations are in the order of their deadlines, except for the few that are repeated. So
+            // The operations are in the order of their deadlines, except for the few that were repeated. So
             // this checks all of them.
             if waiting.iter().any(|ticket| ticket.deadline <= now) {
                 let (over, left) = waiting.drain(..).partition(|ticket| ticket.deadline <= now);

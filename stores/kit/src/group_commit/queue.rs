@@ -19,7 +19,7 @@ use super::worker;
 use crate::own_runtime::{apart, own_runtime};
 use crate::retry::retried;
 
-/// How many runtimes have a queue of their own. The other runtimes use the queue of the stores' runtime.
+/// How many runtimes may have a queue of their own. Further runtimes use the queue of the stores' runtime.
 const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
@@ -41,7 +41,8 @@ pub(super) struct Queue<S: Server> {
     wake: Arc<Wake>,
     /// The queue of the stores' own runtime; `None` in that queue itself.
     own: Option<Arc<Self>>,
-    /// Whether a worker panicked in this runtime. If so, the runtime probably has no network.
+    /// Whether a worker panicked in this runtime, probably because the runtime has no network. Its callers
+    /// then use the queue of the stores' own runtime.
     is_unfit: AtomicBool,
 }
 
@@ -133,7 +134,8 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into a queue: with `apart`, into the queue of the stores' own runtime.
+    /// Puts an operation into the queue of the caller's runtime if callers run such operations. Otherwise,
+    /// and with `apart`, puts it into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -158,7 +160,7 @@ impl<S: Server> Shared<S> {
         if let Some(queue) = queues.iter().find(|queue| queue.runtime.id() == id) {
             return if queue.is_unfit.load(Ordering::Relaxed) { own } else { queue.clone() };
         }
-        // Removes the queues of runtimes that ended.
+        // Removes queues that are not in use, because their runtimes may have ended.
         queues.retain(|queue| {
             queue.is_own() || queue.is_unfit.load(Ordering::Relaxed) || queue.lock().is_at_work()
         });
@@ -312,7 +314,7 @@ impl<S: Server> Queue<S> {
         self.close_sessions(idle.into_iter().map(|(session, _)| session));
     }
 
-    /// Closes sessions from the stores' own runtime, because their own runtime may no longer run.
+    /// Closes sessions from the stores' own runtime, because the runtime that opened them may no longer run.
     pub(super) fn close_sessions(&self, sessions: impl Iterator<Item = S::Session>) {
         let Ok(own) = own_runtime() else { return };
         for session in sessions {
@@ -415,8 +417,8 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // The runtime may be gone. The callers in it are then gone too and send no more requests, so the
-            // stores' own runtime must repeat these operations.
+            // The runtime may be gone. Then no caller in it starts another worker, so the stores' own runtime
+            // must run the operations that still wait.
             let orphans = state.backlog.take_all();
             drop(state);
             drop(session);

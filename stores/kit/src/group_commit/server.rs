@@ -51,8 +51,8 @@ pub trait Server: Send + Sync + 'static {
     /// The kinds of operations, each with the rules for when its operations start.
     const KINDS: &'static [Kind];
 
-    /// How many batches of changes may run at a time when there are many operations. With one, the next batch
-    /// collects all other operations while the running batch waits for the disk.
+    /// How many batches of changes may run at a time when there are many operations. If only one may run, the
+    /// next batch collects all other operations while the running batch waits for the disk.
     const CHANGES_ABREAST: usize = 1;
 
     /// Whether the stores' own runtime repeats the operations that a batch in a caller's runtime left without
@@ -90,15 +90,15 @@ pub trait Server: Send + Sync + 'static {
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
     /// The server's name for this session, if the server continues a statement after its client is gone, and
-    /// so keeps the session. In that case an attempt that takes too long is not dropped. It continues and
-    /// counts among the sessions until it ends, or until [`at_work`](Self::at_work) no longer returns its
-    /// name.
+    /// so keeps the session. In that case an attempt that takes too long is not dropped. The attempt
+    /// continues and counts as a session until it ends, or until [`at_work`](Self::at_work) no longer returns
+    /// this name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;
         None
     }
 
-    /// Returns the names of those of these sessions on which the server still works.
+    /// Returns the names in `names` of sessions on which the server still works.
     fn at_work(
         &self,
         session: &mut Self::Session,

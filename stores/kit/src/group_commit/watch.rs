@@ -25,7 +25,7 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    /// Lets the watch look soon.
+    /// Makes the watch look at the queues soon.
     pub(super) fn wake(&self) {
         if self.dozes.load(Ordering::SeqCst) && self.dozes.swap(false, Ordering::SeqCst) {
             self.notify.notify_one();

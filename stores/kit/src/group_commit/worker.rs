@@ -72,8 +72,8 @@ impl<S: Server> Hold<S> {
         let server = &self.queue.server;
         let late = self.queue.begin_attempt(self.number);
         let mut late = pin!(late.notified());
-        // Checks the session first. Meanwhile other sessions may have left its server. If that server is now
-        // a replica, it may lack what this process has written.
+        // Checks the session first, because the store may have left the session's server since the session
+        // was last used. If that server is now a replica, it may lack what this process has written.
         let open = match self.session.take() {
             Some(open) => server.kept(open).await,
             None => None,
@@ -149,7 +149,7 @@ fn answered(tickets: Vec<Waiting>, answers: Answers) -> Vec<Waiting> {
     left
 }
 
-/// The operations that may still begin. The other operations get their error.
+/// The operations that may still begin. Fails the other operations.
 fn still_in_time(tickets: Vec<Waiting>) -> Vec<Waiting> {
     let now = Instant::now();
     let (over, left): (Vec<_>, _) = tickets.into_iter().partition(|ticket| ticket.deadline <= now);

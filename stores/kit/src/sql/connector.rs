@@ -22,7 +22,7 @@ pub trait Opener: Clone + Send + Sync + 'static {
     /// An open connection.
     type Session: Session;
 
-    /// Opens a connection with these options, which are for this server.
+    /// Opens a connection to this server with these options.
     fn open(
         &self,
         options: Self::Options,
@@ -53,7 +53,8 @@ pub trait Session: Send + 'static {
 pub struct Use {
     host: Host,
     opened: Instant,
-    /// False while a statement runs, because a dropped future leaves the connection in an undefined state.
+    /// False while a statement runs, because a future that is dropped meanwhile leaves the connection in an
+    /// undefined state.
     is_usable: bool,
 }
 
@@ -76,7 +77,7 @@ impl Use {
         self.is_usable
     }
 
-    /// Begins an exchange. Returns what [`end`](Self::end) needs.
+    /// Begins an exchange with the server. The caller passes the returned value to [`end`](Self::end).
     pub const fn begin(&mut self) -> bool {
         std::mem::replace(&mut self.is_usable, false)
     }
@@ -86,8 +87,7 @@ impl Use {
         self.is_usable = was_usable && is_usable;
     }
 
-    /// Makes sure that the session is not used again, because a new session may lead to a server that takes
-    /// writes.
+    /// Takes the session out of use. The store then opens a new session, which may lead to another server.
     pub const fn leave(&mut self) {
         self.is_usable = false;
     }
@@ -104,8 +104,8 @@ pub struct Connector<O: Opener> {
 }
 
 impl<O: Opener> Connector<O> {
-    /// Opens connections to these servers. An operation takes at most `timeout`; a session older than
-    /// `max_age` is replaced.
+    /// A connector to these servers. An operation takes at most `timeout`. A session older than `max_age` is
+    /// replaced.
     pub const fn new(opener: O, source: Source<O::Options>, timeout: Duration, max_age: Duration) -> Self {
         Self { opener, source, timeout, max_age }
     }
@@ -117,7 +117,7 @@ impl<O: Opener> Connector<O> {
 
     /// Opens a connection to the first server that accepts it and meets the URL's conditions.
     ///
-    /// A wrong or silent server may take at most half of the remaining time, so that other servers have some
+    /// Each server except the last may take at most half of the remaining time, so that the others have some
     /// time too. An error that every server would return, such as a wrong password, ends the search.
     ///
     /// # Errors
@@ -183,8 +183,8 @@ impl<O: Opener> Connector<O> {
         None
     }
 
-    /// Runs `work` on a separate connection, so that no operation waits for it, and repeats the work if that
-    /// may help. `work` returns the session, which is then closed.
+    /// Runs `work` on a separate connection, so that no batch waits for it. After a transient error, runs
+    /// `work` again on a new connection. `work` returns the session, which is then closed.
     ///
     /// # Errors
     ///
@@ -205,8 +205,9 @@ impl<O: Opener> Connector<O> {
         .await
     }
 
-    /// Purges at most `limit` records by batches of `most`, on a connection of its own. `batch` purges a
-    /// number of records, and returns how many it read and how many of them it deleted.
+    /// Purges at most `limit` records on a separate connection. `batch` gets the number of records to read,
+    /// at most `most`. It deletes those that have expired, and returns how many it read and how many it
+    /// deleted.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ pub enum Encryption {
 }
 
 impl Encryption {
-    /// The level for a connection that is `local`, or must be encrypted, or is open for this reason.
+    /// `Open` for the reason `why`, unless the server is on this machine or the connection must be encrypted.
     #[must_use]
     pub const fn of(is_local: bool, is_required: bool, why: &'static str) -> Self {
         match (is_local, is_required) {
@@ -45,7 +45,7 @@ impl Encryption {
         }
     }
 
-    /// Adds the same warning to an inspection, for all servers of a store.
+    /// Adds a finding about all servers of a store. It is weak if any connection may not be encrypted.
     pub(super) fn find(servers: &[Self], inspection: &mut Inspection) {
         let open = servers.iter().find_map(|server| match server {
             Self::Open(why) => Some(why),

@@ -22,8 +22,8 @@ impl Hosts {
         Arc::new(Self { count, first: AtomicUsize::new(0) })
     }
 
-    /// The server that a connection tries first: the one that accepted the last connection, so that a server
-    /// that is down costs its timeout only once.
+    /// The server that the next connection tries first. [`Host::prefer`] sets it to the server that accepted
+    /// the last connection, so that a server that is down costs its timeout only once.
     pub(super) fn first(self: &Arc<Self>) -> Host {
         Host { hosts: self.clone(), index: self.first.load(Ordering::Relaxed) }
     }
@@ -50,8 +50,7 @@ impl Host {
         self.hosts.first.store(self.index, Ordering::Relaxed);
     }
 
-    /// Makes the next connections try the server after this one first, unless another server has been
-    /// preferred since then.
+    /// If the next connections would try this server first, makes them try the server after it first.
     pub fn leave(&self) {
         let next = (self.index + 1) % self.hosts.count;
         let _ = self.hosts.first.compare_exchange(self.index, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 
 use idem_core::StoreError;
 
-/// The longest table name. Servers accept names of about 63 characters, and the names of other objects are
-/// this name with a suffix.
+/// The longest table name. Servers accept names of up to about 63 characters, and the names of other objects
+/// are this name with a suffix.
 const LONGEST_TABLE: usize = 40;
 
 /// The name of a table, schema or database. Statements contain it in quotes (see [`quoted`](Self::quoted)).

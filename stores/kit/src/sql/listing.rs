@@ -6,13 +6,13 @@ use idem_core::protocol::{Record, Timestamp};
 use super::Name;
 use crate::columns::Unreadable;
 
-/// The page with these rows. `name` reads the scope and the key of a row; it returns `None` for the only row
-/// of a page without records. `record` reads the record of a row, with an empty value in place of its result,
-/// and the length of that result.
+/// The page with these rows. `name` reads the scope and the key of a row. If the page has no records, `rows`
+/// may have one row, for which `name` returns `None`. `record` reads the record of a row, with an empty value
+/// in place of its result, and the length of that result.
 ///
 /// # Errors
 ///
-/// The name of a wrong column, if the page cannot be made without it.
+/// The name of a wrong column, if the page cannot be made without that column.
 pub fn page<'r, R>(
     request: &List,
     now: Timestamp,

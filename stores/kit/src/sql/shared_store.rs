@@ -1,5 +1,5 @@
-//! The state that all handles of a store share. Each request takes the form that costs the server least, by
-//! what this process remembers about the key.
+//! The state that all handles of a store share. If this process expects that a key has a result, a claim
+//! first reads the record, because a read costs the server less than a claim.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,20 +16,20 @@ use crate::hints::Hints;
 use crate::own_runtime::apart;
 use crate::purging::Purging;
 
-/// A server's operations besides the requests, each on a separate connection, so that no other operation
-/// waits.
+/// The operations of a server that are not requests of the protocol. Each uses a separate connection, so that
+/// no request waits for it.
 pub trait Housekeeping: Server<Session: Session> {
-    /// How it opens connections.
+    /// How the server's connections are opened.
     type Opener: Opener<Session = Self::Session>;
 
     /// How many records a batch of a purge reads. The number is small, so that the batch is short.
     const PURGE_BATCH: usize;
 
-    /// The connector that opens its connections.
+    /// The connector that opens the server's connections.
     fn connector(&self) -> &Connector<Self::Opener>;
 
-    /// Reads at most `most` records that are due. Returns how many it read, and how many of them were expired
-    /// and are now deleted.
+    /// Reads at most `most` records that are due for a purge. Deletes those that have expired. Returns how
+    /// many it read and how many it deleted.
     fn purge(
         &self,
         session: &mut Self::Session,
@@ -49,7 +49,7 @@ pub trait Housekeeping: Server<Session: Session> {
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<Inspection, Failure>> + Send;
 
-    /// Whether this process has seen in the table that callers use transactions.
+    /// Whether this process has read in the table, or written into it, that callers use transactions.
     fn has_transactions(&self) -> &AtomicBool;
 
     /// Writes into the table that callers use transactions.
@@ -151,7 +151,7 @@ impl<S: Housekeeping> SharedStore<S> {
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The read only saves work, so the caller goes on and makes the claim.
+            // The read only saves work, so its error does not matter: the caller makes the claim.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))

@@ -11,12 +11,13 @@ use tokio::time::Instant;
 
 use crate::group_commit::Seen;
 
-/// The answer to a duplicate while a caller's transaction has the key. Nobody knows when that transaction
-/// ends.
+/// The answer to a duplicate while a caller's transaction has the key. The duplicate tries again after a
+/// second, because nobody knows when that transaction ends.
 pub const HELD: ClaimAnswer = ClaimAnswer::Busy { retry_after: Duration::from_secs(1) };
 
-/// The outcome for a transaction that has taken the key. `begun` is when the transaction began, if that
-/// matters, and `since` is when it took the key, by tokio's clock.
+/// The outcome for a transaction that has taken the key. `begun` is the start of the transaction. A store
+/// that does not identify the transaction by its start may pass any time. `since` is when the transaction
+/// took the key, by tokio's clock.
 #[must_use]
 pub fn taken(Seen { old, new, grant, now }: Seen, begun: Timestamp, since: Instant) -> Taking {
     // The claim does not expire, however long the transaction takes, because nobody else sees the claim.
@@ -55,8 +56,8 @@ pub async fn innermost<M: TransactionManager>(
     if M::get_transaction_depth(connection) == savepoint {
         return Ok(());
     }
-    // Makes the driver count the caller's transaction again, because otherwise a commit of the caller would
-    // succeed.
+    // Makes the driver count the caller's transaction again. While the driver counts no transaction, its
+    // `commit` does nothing and succeeds, so the caller would believe that its changes are committed.
     while M::get_transaction_depth(connection) + 1 < savepoint && M::begin(connection, None).await.is_ok() {}
     Err(displaced())
 }

@@ -1,4 +1,4 @@
-//! The requests of a caller in the tests of a store. The tests of several stores include it.
+//! The requests of a caller in the tests of a store. The tests of several stores include this file.
 
 #![allow(dead_code, reason = "each store uses some of it")]
 

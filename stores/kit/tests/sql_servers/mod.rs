@@ -1,5 +1,5 @@
-//! What the tests of stores of SQL servers share: calls by the names of their keys, and what any such store
-//! must withstand. The tests of each store include it.
+//! What the tests of stores of SQL servers share: functions that call a store by the name of a key, and the
+//! checks that every such store must pass. The tests of each store include this file.
 
 #![allow(dead_code, reason = "each store uses some of it")]
 
@@ -243,8 +243,8 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
 /// Checks two rules. A renewal or a result moves the time at which a purge looks at its record only if the
 /// record expires before that time. A purge that looks too early looks again when the record expires.
 ///
-/// `sql` runs a statement, `table` is the table of the store, which is empty, and `longest` is the longest
-/// ttl that the server adds.
+/// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
+/// the longest ttl that a purge can add to a time.
 pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
     sql: impl Fn(&str) -> String,

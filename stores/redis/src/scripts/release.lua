@@ -37,8 +37,8 @@ if cause == 'N' then cause, recovered = 'U', false end
 local started = cause ~= 'U' and not (cause == 'D' and recovered and state == IN_FLIGHT)
 if not started then
   attempt = math.max(attempt - 1, 0)
-  -- The attempt that remains belongs to another owner. The fence rises, so that the owner that gives the key
-  -- back no longer holds it.
+  -- If `recovered`, an attempt of an earlier owner remains. The fence rises, so that the owner that gives the
+  -- key back no longer holds the key.
   if recovered then fence = fence + 1 end
 end
 local first, doubtful = string.sub(old, VERSION_FROM, VERSION_TO), in_doubt or state == IN_DOUBT

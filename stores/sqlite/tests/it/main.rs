@@ -1,4 +1,5 @@
-//! Tests of idem-sqlite: the kit, files, processes, and what goes wrong with them.
+//! Tests of idem-sqlite: the conformance kit, concurrent callers and processes, retention, and files that
+//! fail.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
