@@ -92,7 +92,8 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position of the operation's step. If a request is repeated, this is its own step.
+/// The recorded step at the position of the operation's step. If the request is a repetition, this is the
+/// step that its first try recorded.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,

@@ -85,7 +85,8 @@ pub(crate) fn may_end_transaction(error: &Error) -> bool {
 
 /// The error of statements that were sent.
 pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
-    // A lost connection rolls back a transaction that was not committed, so nothing was applied.
+    // If the connection is lost, the server rolls back a transaction that was not committed. So nothing was
+    // applied, unless the exchange commits.
     let lost = |detail: String| match stage {
         Stage::Open => Failure::Broken(StoreError::unavailable(detail)),
         Stage::Committing => Failure::Broken(StoreError::outcome_unknown(detail)),
