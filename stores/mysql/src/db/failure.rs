@@ -86,7 +86,7 @@ pub(crate) fn may_end_transaction(error: &Error) -> bool {
 /// The error of statements that were sent.
 pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
     // If the connection is lost, the server rolls back a transaction that was not committed. So nothing was
-    // applied, unless the exchange commits.
+    // applied, unless the exchange included the commit.
     let lost = |detail: String| match stage {
         Stage::Open => Failure::Broken(StoreError::unavailable(detail)),
         Stage::Committing => Failure::Broken(StoreError::outcome_unknown(detail)),
