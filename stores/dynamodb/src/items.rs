@@ -37,8 +37,8 @@ impl Table {
     }
 }
 
-/// The record's bytes and their revision. If an item lacks one of them, it is an item of another program, and
-/// gets empty bytes, which are not a record.
+/// The record's bytes and their revision. An item that lacks one of them belongs to another program. It gets
+/// empty bytes, which are not a record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {

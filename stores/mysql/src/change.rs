@@ -21,7 +21,8 @@ use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
 use idem_store_kit::sql::{HELD, Name, name};
 
-/// Answers a batch, in its order. Either the changes of all answered operations are committed, or none.
+/// Answers a batch. The answers have the order of the tickets. Either the changes of all answered operations
+/// are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,

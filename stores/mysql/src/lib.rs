@@ -35,9 +35,9 @@ use idem_store_kit::sql::SharedStore;
 /// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version
 /// 8.0 or later. On MySQL the store is untested.
 ///
-/// An acknowledged operation is committed, and survives whatever the server's own commits survive. With the
-/// usual settings (`innodb_flush_log_at_trx_commit = 1`), these are a crash and a power cut. Leases and
-/// expiry follow the server's clock in UTC, whatever the time zones of the server and of the sessions.
+/// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
+/// settings (`innodb_flush_log_at_trx_commit = 1`), it survives a crash and a power cut. Leases and expiry
+/// follow the server's clock in UTC, whatever the time zones of the server and of the sessions.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
 /// The store opens its own connections when it needs them, at most

@@ -37,7 +37,7 @@ pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> R
     rows::now(row, 0)
 }
 
-/// Answers reads, in their order.
+/// Answers reads. The answers have the order of the operations.
 pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
@@ -86,8 +86,8 @@ async fn look(
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
             // No row: either no key has a record, or the session is in a transaction, so that `look_prepared`
-            // returns nothing. Refused: the server does not prepare this statement. In both cases, the text
-            // below reads again.
+            // returns nothing. Refused: the server does not prepare this statement. In both cases, the
+            // statement below reads again, as text.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }

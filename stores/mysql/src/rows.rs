@@ -27,7 +27,7 @@ pub(super) const WIDTH: usize = 2;
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
 /// As [`NOW`], but costs the server only half the time. Used for the instants in rows, because each row has
-/// several. Only MariaDB is known to show microseconds here.
+/// several. Only MariaDB is known to have microseconds in `@@timestamp`.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
 /// How far the end of time is from [`BLANK_CLOCK`].

@@ -29,7 +29,7 @@ fn open<'t, R>(batch: &Batch<'t>, request: impl Fn(&'t Request) -> Option<&'t R>
     batch.open().into_iter().filter_map(first).collect()
 }
 
-/// A statement with its first parameters: scope, key, owner and fence.
+/// Binds the first parameters of a statement: scope, key, owner and fence.
 fn of_held<R>(text: &Arc<str>, asked: &[Asked<'_, R>], claim: impl Fn(&R) -> (&Owner, Fence)) -> Statement {
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
     statement(text)

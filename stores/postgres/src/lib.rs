@@ -36,8 +36,8 @@ use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
-/// An acknowledged operation is committed, and survives whatever the server's own commits survive. With the
-/// usual settings (`fsync` and `synchronous_commit` on), these are a crash and a power cut. Leases and expiry
+/// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
+/// settings (`fsync` and `synchronous_commit` on), it survives a crash and a power cut. Leases and expiry
 /// follow the server's clock.
 ///
 /// Operations that wait at the same moment share one statement and one commit; an operation that comes alone

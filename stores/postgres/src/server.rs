@@ -140,7 +140,7 @@ impl Server for Setting {
             }
         }
         match done {
-            // A broken session is not used again. The next session goes to another server, if the URL has
+            // `Broken` ends the use of this session. The next session goes to another server, if the URL has
             // several.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
             done => done,

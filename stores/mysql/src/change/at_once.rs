@@ -1,8 +1,9 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
 //!
-//! Restates no rule: the protocol's own functions decide with a blank clock, and each instant that they write
-//! is sent as a sum with the server's time. Operations that cannot be answered in this way go the long way.
+//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`], and the
+//! statement adds the server's time to each instant that they write. Operations that cannot be answered in
+//! this way go the long way (see [`change`](super)).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
