@@ -53,8 +53,8 @@ impl DynamoDbStoreBuilder {
     }
 
     /// How much the clocks of the calling machines may differ; 1 s unless set. Another worker can take over a
-    /// claim only when this time has passed after the end of the claim's lease. A caller's `retry_after` is
-    /// longer by this time.
+    /// claim only when this time has passed after the end of the claim's lease. The `retry_after` of a busy
+    /// answer is longer by this time, too.
     pub const fn clock_skew(mut self, skew: Duration) -> Self {
         self.settings.clock_skew = skew;
         self

@@ -24,7 +24,7 @@ const OTHER_BYTES: usize = 6 * 1_024;
 /// How many bytes of a digest make a revision.
 const REVISION_BYTES: usize = 16;
 
-/// A table, as a client reaches it.
+/// A table, and a client that reaches it.
 pub(super) struct Table {
     pub(super) client: Client,
     pub(super) names: Names,
@@ -37,8 +37,8 @@ impl Table {
     }
 }
 
-/// The record's bytes and their revision. An item of another program has neither; it gets empty bytes, which
-/// are not a record.
+/// The record's bytes and their revision. An item that lacks one of them belongs to another program. It gets
+/// empty bytes, which are not a record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {

@@ -22,9 +22,10 @@ use items::Table;
 /// A store in a DynamoDB table. Feature `dynamodb`.
 ///
 /// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
-/// replay is a read if this process saw the result, and otherwise one refused conditional write. A busy
-/// answer is a refused write, too. DynamoDB charges a refused write as a write of the whole item. All steps
-/// of a record together have the size limit of one result.
+/// replay is one read if the process expects a result, otherwise one refused conditional write. The process
+/// expects a result if it saw the result before, or if most of the keys that it lately claimed for the first
+/// time already had one. A busy answer is a refused write, too. DynamoDB charges a refused write as a write
+/// of the whole item. All steps of a record together have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
 /// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.
@@ -40,9 +41,9 @@ use items::Table;
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
-/// its lease. Claims, steps and results are requests of the caller's own task. Pass in a client whose
-/// connections nothing else uses.
+/// A separate thread drives the connections, and sends the renewals and releases, so that a body that blocks
+/// its thread keeps its lease. The caller's own task sends claims, steps and results. Pass in a client whose
+/// connections nothing else uses, because a connection belongs to the thread that opened it.
 #[derive(Clone)]
 pub struct DynamoDbStore(Arc<CasStore<Table>>);
 

@@ -19,8 +19,9 @@ use idem_store_kit::{own_runtime, retry};
 const CREATION: Duration = Duration::from_secs(120);
 
 impl DynamoDbStore {
-    /// Creates the table, with on-demand billing and time to live enabled, and returns when it is ready. An
-    /// existing table is not changed, only checked.
+    /// Creates the table, with on-demand billing and time to live enabled, and returns when the table is
+    /// ready. If the table exists already, this enables its time to live if that is not enabled, changes
+    /// nothing else, and checks the table.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl Table {
         let spec = TimeToLiveSpecification::builder().attribute_name(&names.time_to_live).enabled(true);
         let request = client.update_time_to_live().table_name(&names.table);
         let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
-        // The request is refused if time to live is already enabled. The following check finds out whether it
-        // is enabled for the right attribute.
+        // The request is refused if time to live is already enabled. The check after this finds out whether
+        // it is enabled for the right attribute.
         let _ = request.send().await;
         Ok(())
     }

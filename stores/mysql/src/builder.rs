@@ -21,7 +21,7 @@ use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 const TABLE: &str = "idem_records";
 /// How many bytes of a message are reserved for everything but the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
-/// The longest text of one exchange.
+/// The longest text of one exchange, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The settings of a [`MySqlStore`].
@@ -37,8 +37,9 @@ impl MySqlStoreBuilder {
         Self { settings: Settings::new(source, TABLE), limits: Limits::default() }
     }
 
-    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create,
-    /// migrate or purge the table. This is for tools that read the table of another program.
+    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create or
+    /// migrate the table, and does not purge it by itself. This is for tools that read the table of another
+    /// program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self.limits.purge_every = None;
@@ -76,8 +77,8 @@ impl MySqlStoreBuilder {
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
-    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time to
-    /// connect includes this call. With a pool, `refresh` is not needed if the program calls
+    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time limit
+    /// for connecting includes this call. With a pool, `refresh` is not needed if the program calls
     /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
     /// that the pool has at that time.
     ///
@@ -97,9 +98,9 @@ impl MySqlStoreBuilder {
         self
     }
 
-    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. Half of the server's
-    /// `max_allowed_packet`, less 32 KiB, limits results, too;
-    /// [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns the lower limit.
+    /// The largest result that is stored, in bytes, up to 512 MiB; 16 MiB unless set. The server sets a
+    /// second limit: half of its `max_allowed_packet`, less 32 KiB. The lower of the two limits applies, and
+    /// [`max_result_bytes`](idem_core::Store::max_result_bytes) of the store returns it.
     pub const fn max_result_bytes(mut self, bytes: usize) -> Self {
         self.limits.max_result_bytes = bytes;
         self
@@ -107,8 +108,8 @@ impl MySqlStoreBuilder {
 
     /// About how often the store deletes expired records in the background, from 1 millisecond to 1 hour; 5
     /// minutes unless set. With `None`, only calls of [`purge`](idem_core::Store::purge) delete them. Each
-    /// purge opens a separate connection and deletes in small batches; several processes do not wait for each
-    /// other. The purges stop when the last handle of the store is dropped.
+    /// purge opens a separate connection and deletes in small batches. Purges of several processes do not
+    /// wait for each other. The purges stop when the last handle of the store is dropped.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
         self.limits.purge_every = every.into();
         self
@@ -120,7 +121,9 @@ impl MySqlStoreBuilder {
     ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
     /// is not an identifier, the URL, the user or the database is wrong, a right is missing, the server is
-    /// older than MySQL 8.0 or MariaDB 10.6, or a newer version of idem made the table.
+    /// older than MySQL 8.0 or MariaDB 10.6, the server's `max_allowed_packet` is below 256 KiB, or the table
+    /// belongs to another program or to a newer version of idem. Also if [`must_exist`](Self::must_exist) is
+    /// set, and the table is missing or has an older layout.
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
     /// operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {

@@ -21,7 +21,8 @@ use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
 use idem_store_kit::sql::{HELD, Name, name};
 
-/// Answers a batch, in its order. Either the changes of all answered operations are committed, or none.
+/// Answers a batch. The answers have the order of the tickets. Either the changes of all answered operations
+/// are committed, or none.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
@@ -92,7 +93,8 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position of the operation's step. If a request is repeated, this is its own step.
+/// The recorded step at the position of the operation's step. If the request is a repetition, this is the
+/// step that its first try recorded.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,

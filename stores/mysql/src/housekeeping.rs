@@ -1,4 +1,5 @@
-//! The store's operations besides the requests, each on a separate connection.
+//! Purges, listings, inspections, and the mark that callers use transactions. Each runs on a separate
+//! connection.
 
 use std::sync::atomic::AtomicBool;
 
@@ -22,7 +23,7 @@ impl Housekeeping for Setting {
         &self.connector
     }
 
-    /// Repeats a batch after a deadlock with another transaction.
+    /// Repeats a batch that failed because of another transaction, for example by a deadlock.
     async fn purge(&self, session: &mut Session, most: usize) -> Result<(usize, usize), Failure> {
         const ROUNDS: usize = 5;
         for _ in 1..ROUNDS {
@@ -58,7 +59,8 @@ impl Housekeeping for Setting {
     }
 }
 
-/// Reads the records that are due. Returns their number, and how many were expired and are now deleted.
+/// Purges one batch: reads records that are due, deletes the expired ones, and puts off the others. Returns
+/// how many it read and how many it deleted.
 async fn purge_once(
     session: &mut Session,
     setting: &Setting,

@@ -65,12 +65,12 @@ impl Names {
     /// For each layout, the statements that lead to it from the layout before. The statements of the first
     /// layout create the tables.
     ///
-    /// Several processes may run them at once, and any may die halfway, because the server runs DDL outside
-    /// of transactions. So each statement must be repeatable. A table needs `IF NOT EXISTS`. Columns and
-    /// indexes need nothing, because it is not an error if they already exist or are gone. No statement may
-    /// stop claims for long. So an index needs `ALGORITHM = INPLACE, LOCK = NONE`. A column needs
-    /// `ALGORITHM = INSTANT`, and a default for processes with the previous layout, which do not name the
-    /// column.
+    /// Several processes may run the statements at once, and any process may die halfway. The server runs DDL
+    /// outside of transactions, so each statement must be repeatable. A table needs `IF NOT EXISTS`. Columns
+    /// and indexes need nothing, because `Session::alter` ignores the error if they already exist or are
+    /// already gone. No statement may stop claims for long. So an index needs `ALGORITHM = INPLACE, LOCK =
+    /// NONE`. A column needs `ALGORITHM = INSTANT`, and a default for processes with the previous layout,
+    /// which do not name the column.
     pub(super) fn layouts(&self) -> Vec<Vec<String>> {
         vec![self.tables()]
     }

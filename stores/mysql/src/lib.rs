@@ -2,7 +2,7 @@
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
 //! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
-//! records in a caller's transaction. `housekeeping` and `inspection` serve operators, `rows` translates
+//! records in a caller's transaction. `housekeeping` and `inspection` serve operators. `rows` translates
 //! records. `db` has connections, errors, names of objects and the migration.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -35,17 +35,18 @@ use idem_store_kit::sql::SharedStore;
 /// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version
 /// 8.0 or later. On MySQL the store is untested.
 ///
-/// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`innodb_flush_log_at_trx_commit = 1`) a crash and a power cut. The clock is the server's, in
-/// UTC; time zones do not matter, neither the server's nor a session's.
+/// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
+/// settings (`innodb_flush_log_at_trx_commit = 1`), it survives a crash and a power cut. Leases and expiry
+/// follow the server's clock in UTC, whatever the time zones of the server and of the sessions.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
-/// The store has its own connections, at most [`connections`](MySqlStoreBuilder::connections) for each
-/// runtime that calls it, opened when they are needed and closed when not. The runtime must have tokio's
-/// network enabled. Renewals, releases and retries use the connections of the stores' own runtime, so a
-/// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
-/// operations that were on it, within the [`operation_timeout`](MySqlStoreBuilder::operation_timeout). The
-/// store changes no session settings, so it works through a pooler that shares sessions between its clients.
+/// The store opens its own connections when it needs them, at most
+/// [`connections`](MySqlStoreBuilder::connections) for each runtime that calls it, and closes those that it
+/// no longer needs. A runtime that calls the store must have tokio's network enabled. Renewals, releases and
+/// retries use the connections of the stores' own runtime, so a caller whose runtime is blocked keeps its
+/// lease. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session settings, so the
+/// store works through a pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
 /// `idem_records_meta`. The store deletes expired records [from time to
@@ -79,8 +80,8 @@ impl MySqlStore {
         Self::builder_from_pool(pool).connect().await
     }
 
-    /// Sets up how to connect to the database of this URL. Its parameters, such as `ssl-mode`, are
-    /// [`sqlx::mysql::MySqlConnectOptions`]'s.
+    /// Sets up how to connect to the database of this URL. The URL may have the parameters of
+    /// [`sqlx::mysql::MySqlConnectOptions`], such as `ssl-mode`.
     pub fn builder(url: &str) -> MySqlStoreBuilder {
         MySqlStoreBuilder::new(connector::of_url(url))
     }

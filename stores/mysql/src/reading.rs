@@ -26,7 +26,8 @@ pub(super) fn name(row: &MySqlRow) -> Result<Name<'_>, Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
-/// Reads the row of `clock`, and remembers whether callers use transactions.
+/// Returns the time from the row that the statement `clock` returned. Remembers from this row whether callers
+/// use transactions.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {
     let row = answers.rows(statement).first();
     let count = row.map(|row| column::<Option<u64>>(row, 1, "transactions")).transpose()?.flatten();
@@ -36,7 +37,7 @@ pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> R
     rows::now(row, 0)
 }
 
-/// Answers reads, in their order.
+/// Answers reads. The answers have the order of the operations.
 pub(super) async fn get(
     session: &mut Session,
     setting: &Setting,
@@ -73,8 +74,8 @@ fn row<'a>((answers, place): &'a (Answers, usize), key: &RecordKey) -> Option<&'
     answers.rows(*place).iter().find(|row| name(row).is_ok_and(|name| name == sql::name(key)))
 }
 
-/// Reads the rows of these keys, by a prepared statement if the session prepares statements. Returns the
-/// answers, and the index of the statement.
+/// Reads the rows of these keys. Uses a prepared statement if the session prepares statements and all keys
+/// have the same scope. Returns the answers, and the index of the statement that read the rows.
 async fn look(
     session: &mut Session,
     setting: &Setting,
@@ -84,8 +85,9 @@ async fn look(
     if is_one_scope && session.prepares() {
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
-            // No row can mean that there is no record, or that the server does not prepare this statement. A
-            // second read as text shows which case it is.
+            // No row: either no key has a record, or the session is in a transaction, so that `look_prepared`
+            // returns nothing. Refused: the server does not prepare this statement. In both cases, the
+            // statement below reads again, as text.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
@@ -96,8 +98,8 @@ async fn look(
 /// A record with its steps and its result, and the time when it was read.
 type Whole = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// Records that were read one by one after a batch. Each is read only once, and only a few large records are
-/// read.
+/// The records that a batch reads one by one, with their results and steps, because its first read left these
+/// out. Each record is read only once. The batch reads no more records after about [`READ_BYTES`].
 #[derive(Default)]
 pub(super) struct Rest<'k> {
     read: HashMap<&'k RecordKey, Whole>,
@@ -132,7 +134,8 @@ impl<'k> Rest<'k> {
 async fn whole(session: &mut Session, setting: &Setting, key: &RecordKey) -> Result<Whole, Failure> {
     let response = session.run(setting.statements.look_at_all(key), Stage::Open).await;
     if response.is_err() {
-        // The session's transaction may be open, with a snapshot that grows old.
+        // A transaction with an old snapshot may still be open in the session, so the session is not used
+        // again.
         session.leave();
     }
     let response = response?;

@@ -13,10 +13,10 @@ pub(super) const COLUMNS: [&str; 15] = {
     names
 };
 
-/// The first column that [`read`] expects in a row. It contains all columns of the record except the result,
-/// because each column of an answer costs the server and the driver more than its value. `-` stands for no
-/// value, because an empty string is NULL in some SQL modes. The next column has the result, or NULL if the
-/// result was not requested.
+/// The first column that [`read`] expects in a row. It joins all columns of the record except the result,
+/// because each column of an answer costs the server and the driver more than its value does. `-` stands for
+/// no value, because an empty string is NULL in some SQL modes. The next column has the result, or NULL if
+/// the result was not requested.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
      IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";
@@ -27,7 +27,7 @@ pub(super) const WIDTH: usize = 2;
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))";
 
 /// As [`NOW`], but costs the server only half the time. Used for the instants in rows, because each row has
-/// several. Only MariaDB is known to show microseconds here.
+/// several. Only MariaDB is known to have microseconds in `@@timestamp`.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
 /// How far the end of time is from [`BLANK_CLOCK`].

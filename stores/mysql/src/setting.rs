@@ -12,13 +12,13 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, without
-    /// harm to that transaction. Empty if the server has no such option.
+    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, and does
+    /// not end that transaction. Empty if the server cannot do this.
     pub(crate) at_once: &'static str,
-    /// The keys whose steps this process has recorded. Their completions take the long way, because they must
-    /// delete the steps.
+    /// The keys whose steps this process has recorded. Their completions take the long way (see `change`),
+    /// because they must delete the steps.
     pub(crate) stepped: Hints,
-    /// The limit of workers, each with a connection.
+    /// The limit of connections in each runtime.
     pub(crate) connections: usize,
     /// The longest text of one exchange, in bytes.
     pub(crate) most_bytes: usize,

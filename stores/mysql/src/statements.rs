@@ -165,7 +165,7 @@ impl Statements {
 
     /// Locks the row, if it has not changed since it was read. Returns no row if the row has changed. If
     /// another transaction has locked the row, the statement returns no row, or fails if `at_once` is not
-    /// empty. With `at_once`, it locks no gap beside the row.
+    /// empty. With `at_once`, the statement locks no gap beside the row.
     pub(super) fn lock_seen(&self, key: &RecordKey, seen: &Record, at_once: &str) -> String {
         let mut text =
             format!("{at_once}SELECT fence FROM {} FORCE INDEX (PRIMARY) WHERE ", self.names.records);

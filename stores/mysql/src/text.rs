@@ -1,4 +1,4 @@
-//! The text of statements, with their values inside or separate.
+//! Builds the text of statements. The values are in the text, or separate in a [`Prepared`].
 //!
 //! This module knows nothing about sessions.
 
@@ -100,8 +100,8 @@ impl Text for String {
     }
 }
 
-/// One statement that the server keeps prepared, and its values. The text does not depend on the values, so
-/// that records of all kinds share it.
+/// One statement that the server keeps prepared, and its values. The text does not depend on the values,
+/// except on empty ones, so that records of all kinds share it.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) text: String,

@@ -1,8 +1,9 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! A row lock claims the key: the lock of the present row, or, if there is no row, the lock of a row that is
-//! inserted and deleted at once. The lock lasts until the transaction ends. A duplicate finds the lock held.
-//! A rollback leaves nothing behind. The record is written when the body has ended.
+//! The transaction claims the key by a row lock. If the key has a row, this is the lock of that row.
+//! Otherwise the transaction inserts a row and deletes it again, and keeps the lock of that row. The lock
+//! lasts until the transaction ends, and a duplicate finds it held. A rollback leaves nothing behind. The
+//! record is written when the body has ended.
 
 use sqlx::mysql::{MySqlConnection, MySqlTransactionManager};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlPool, MySqlTransaction};
@@ -27,8 +28,9 @@ const ROUNDS: usize = 8;
 /// Ends the session and so the transaction, because the server has no other way to make a commit impossible.
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
-/// Reads whether the server rolls back the whole transaction if a statement does not get a lock. The caller's
-/// server may be another one than the store's.
+/// Reads whether the server rolls back the whole transaction if a statement does not get a lock. The
+/// statement runs on the caller's connection, because the caller's server may be another one than the
+/// store's.
 const ENDS_TRANSACTIONS: &str = "SELECT @@innodb_rollback_on_timeout";
 
 /// Fails outside a transaction, because there a savepoint ends with its own statement.
@@ -49,8 +51,8 @@ impl MySqlStore {
         self.0.server()
     }
 
-    /// Takes a key that is busy, perhaps because of this transaction: the transaction may have recorded a
-    /// result of the key, or have taken the key for a body that failed.
+    /// Tries to take a key for which the store answered `busy`. The reason may be this transaction itself: it
+    /// may have recorded a result of the key, or have taken the key for a body that failed.
     async fn take_again(
         &self,
         connection: &mut MySqlConnection,
@@ -62,7 +64,7 @@ impl MySqlStore {
         let text = self.setting().statements.look_inside(key, self.setting().at_once);
         let rows = match connection.fetch_all(AssertSqlSafe(text)).await {
             Ok(rows) => rows,
-            // On some servers, for example at `SERIALIZABLE`, reading takes a lock.
+            // At some isolation levels, such as `SERIALIZABLE`, a read takes a lock.
             Err(error) => return self.unless_locked(connection, error).await.map(|()| Taking::Refused(busy)),
         };
         let unreadable = |unreadable: Unreadable| unreadable.error(key);
@@ -76,7 +78,8 @@ impl MySqlStore {
                     false => Taking::Refused(busy),
                 }
             }
-            // The record may be from an old snapshot, and others may have locked or changed it since.
+            // The record may be from an old snapshot, and others may have locked or changed it since. So its
+            // answer counts only if this transaction can lock the unchanged record.
             (_, answer)
                 if let Some(old) = &old
                     && self.lock(connection, key, Some(old), old).await? =>
@@ -108,7 +111,8 @@ impl MySqlStore {
         }
     }
 
-    /// Returns this error, unless it only reports that another transaction has a lock.
+    /// Returns this error, unless it only reports that another transaction has a lock. Makes a commit
+    /// impossible if the error may have ended the caller's transaction.
     async fn unless_locked(
         &self,
         connection: &mut MySqlConnection,
@@ -121,7 +125,7 @@ impl MySqlStore {
             }
         }
         if failure::may_end_transaction(&error) {
-            // The caller's earlier writes are rolled back, so the caller must not commit later writes.
+            // The caller's earlier writes may be rolled back, so the caller must not commit later writes.
             Self::spoil(connection).await;
         }
         Err(failed(&error))

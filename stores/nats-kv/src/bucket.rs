@@ -21,7 +21,8 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 /// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// Upper limit of the expiry in a request, 100 years, because the server's number cannot hold much more.
+/// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. A message
+/// with a longer expiry gets none.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A bucket on a connection.
@@ -31,7 +32,7 @@ pub(crate) struct Bucket {
     store: kv::Store,
     /// The beginning of the subjects of all records.
     subjects: String,
-    /// Whether the bucket has an expiry for each key.
+    /// Whether the bucket supports an expiry for each key.
     expires: bool,
     max_bytes: usize,
 }

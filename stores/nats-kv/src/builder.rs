@@ -58,14 +58,14 @@ impl NatsKvStoreBuilder {
         self
     }
 
-    /// Makes a missing bucket an error instead of creating it.
+    /// Makes `connect` fail if the bucket is missing, instead of creating the bucket.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// The first token of all keys, of `A-Z a-z 0-9 _ -`; none unless set. Stores with different prefixes in
-    /// one bucket share no records.
+    /// The first token of all keys, made of `A-Z a-z 0-9 _ -`; none unless set. Stores with different
+    /// prefixes in one bucket share no records.
     pub fn prefix(mut self, prefix: &str) -> Self {
         self.prefix = prefix.into();
         self
@@ -89,9 +89,9 @@ impl NatsKvStoreBuilder {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no server answers. `Configuration` if the server refuses the client or the bucket, if
-    /// the bucket is missing and [`must_exist`](Self::must_exist) is set, or if the bucket deletes records by
-    /// itself.
+    /// `Unavailable` if no server answers. `Configuration` if a name has a character that is not allowed, if
+    /// the server refuses the client or the bucket, if the bucket is missing and
+    /// [`must_exist`](Self::must_exist) is set, or if the bucket deletes records by itself or is a mirror.
     pub async fn connect(self) -> Result<NatsKvStore, StoreError> {
         let settings = self.settings;
         let bucket = own_runtime::apart(async move {
@@ -161,8 +161,8 @@ impl NatsKvStoreBuilder {
         {
             created = create(None).await;
         }
-        // The error may also come from another process that creates the bucket at the same time, or from a
-        // server that has just started.
+        // The reason may be that another process creates the bucket at the same time, or that the server has
+        // just started. So the error is transient, and `connect` tries again.
         created
             .map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
     }

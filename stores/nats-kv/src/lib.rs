@@ -18,8 +18,9 @@ pub use builder::NatsKvStoreBuilder;
 /// A store in a key-value bucket of NATS JetStream. Feature `nats-kv`.
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
-/// A replay is a read if this process saw the result, and otherwise a refused write and a read. All reads go
-/// to the leader of the bucket, because its replicas may be behind.
+/// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
+/// expects a result if it saw the result before, or if most of the keys that it lately claimed for the first
+/// time already had one. All reads go to the leader of the bucket, because its replicas may be behind.
 ///
 /// # Clock
 ///
@@ -31,17 +32,17 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connection, renews and releases, so that a body that blocks its thread keeps
-/// its lease.
+/// A separate thread drives the connection, and sends the renewals and releases, so that a body that blocks
+/// its thread keeps its lease.
 #[derive(Clone)]
 pub struct NatsKvStore(Arc<CasStore<Bucket>>);
 
 idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
-    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several, with commas), and to a
-    /// bucket. If the bucket does not exist, the store creates it with one replica, in a file, and with
-    /// expiry for each key if the server supports that.
+    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several of these, separated by
+    /// commas), and to a bucket. If the bucket does not exist, the store creates it with one replica, in a
+    /// file, and with expiry for each key if the server supports that.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ use crate::MAX_OBJECT_BYTES;
 /// How many locks the files share.
 const LOCKS: u32 = 256;
 
-/// How long a write waits for the lock, because another process may have stopped while it held the lock.
+/// How long a write waits for its lock. There is a limit, because another process may have stopped while it
+/// held the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The subfolder that contains the locks. No scope has this name, because the encoded name of a scope has

@@ -27,7 +27,9 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 /// `object`.
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
-/// replay is a read if this process saw the result, and otherwise a refused write and a read.
+/// replay is one read if the process expects a result, otherwise a refused write and a read. The process
+/// expects a result if it saw the result before, or if most of the keys that it lately claimed for the first
+/// time already had one.
 ///
 /// # Clock
 ///
@@ -45,8 +47,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, renews and releases, so that a body that blocks its thread keeps
-/// its lease.
+/// A separate thread drives the connections, and sends the renewals and releases, so that a body that blocks
+/// its thread keeps its lease.
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 
@@ -100,7 +102,8 @@ impl BucketStoreBuilder {
         self
     }
 
-    /// Checks by four writes to a separate object that the object store obeys the conditions of writes.
+    /// Builds the store. Before that, checks by four writes to a separate object, which it then deletes, that
+    /// the object store obeys the conditions of writes.
     ///
     /// # Errors
     ///

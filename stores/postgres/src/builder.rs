@@ -27,8 +27,9 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create,
-    /// migrate or purge the table. This is for tools that read the table of another program.
+    /// Makes `connect` fail if the table is missing or has an older layout. The store does not create or
+    /// migrate the table, and does not purge it by itself. This is for tools that read the table of another
+    /// program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;
@@ -83,11 +84,11 @@ impl PostgresStoreBuilder {
     }
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
-    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time to
-    /// connect includes this call. If the URL names several servers, the store calls `refresh` for each
-    /// server that it tries, with that server's options. With a pool, `refresh` is not needed if the program
-    /// calls [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the
-    /// options that the pool has at that time.
+    /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time limit
+    /// for connecting includes this call. If the URL names several servers, the store calls `refresh` for
+    /// each server that it tries, with that server's options. With a pool, `refresh` is not needed if the
+    /// program calls [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects
+    /// with the options that the pool has at that time.
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;
@@ -113,8 +114,8 @@ impl PostgresStoreBuilder {
 
     /// About how often the store deletes expired records in the background, from 1 millisecond to 1 hour; 5
     /// minutes unless set. With `None`, only calls of [`purge`](idem_core::Store::purge) delete them. Each
-    /// purge opens a separate connection and deletes in small batches; several processes do not wait for each
-    /// other. The purges stop when the last handle of the store is dropped.
+    /// purge opens a separate connection and deletes in small batches. Purges of several processes do not
+    /// wait for each other. The purges stop when the last handle of the store is dropped.
     pub fn purge_every(mut self, every: impl Into<Option<Duration>>) -> Self {
         self.limits.purge_every = every.into();
         self
@@ -125,9 +126,11 @@ impl PostgresStoreBuilder {
     /// # Errors
     ///
     /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
-    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or a newer
-    /// version of idem made the table. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server
-    /// cannot be reached within the operation timeout.
+    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or the table
+    /// belongs to another program or to a newer version of idem. Also if [`must_exist`](Self::must_exist) is
+    /// set, and the table is missing or has an older layout.
+    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
+    /// operation timeout.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         let Self { settings, limits } = self;
         settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;

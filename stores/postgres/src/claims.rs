@@ -20,7 +20,7 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answers, Ticket};
 use idem_store_kit::sql::name;
 
-/// Answers claims, in their order.
+/// Answers claims. The answers have the order of the tickets.
 pub(super) async fn claim(
     session: &mut Session,
     statements: &Statements,
@@ -95,7 +95,7 @@ fn granted(
     Ok(Some((place, record.ok_or(Unreadable("key"))?.with_fence(fence), now)))
 }
 
-/// The parameters that a first grant needs.
+/// Binds the parameters of the statement `claim_new`, except the numbers of the advisory locks.
 fn with_grants(statement: Statement, leads: &[(&RecordKey, &Claim)]) -> Statement {
     let (scopes, keys) = names(leads.iter().map(|(key, _)| *key));
     statement

@@ -18,8 +18,8 @@ use idem_store_kit::sql::{HELD, name};
 /// How many times an operation is tried if others change its record in the meantime.
 pub(super) const ROUNDS: usize = 8;
 
-/// How many advisory locks a statement takes at most, because the server's table of locks is small, and all
-/// programs share it.
+/// How many advisory locks a statement takes at most. There is a limit, because the server's table of locks
+/// is small and all programs share it.
 const LOCKS: usize = 64;
 
 /// How many keys a statement has at most, depending on whether each key needs its advisory lock.
@@ -70,7 +70,7 @@ impl<'t> Batch<'t> {
         with_locks.then(|| self.statements.lock_number(key))
     }
 
-    /// Answers all requests from the records.
+    /// Answers all requests by [`replace`](Self::replace), which is repeated while others change the records.
     pub(super) async fn settle(mut self, session: &mut Session) -> Result<group_commit::Answers, Failure> {
         for _ in 0..ROUNDS {
             self.replace(session, false, None).await?;
@@ -90,8 +90,8 @@ impl<'t> Batch<'t> {
 
     /// Reads the records, and answers the requests that would write nothing. Then writes, for each key, the
     /// new record of the first request that would write, unless this request is a step. `read_only` is the
-    /// error of a server that accepts no writes. With it, the requests of each key whose record has no result
-    /// get this error as their answer.
+    /// error of a server that accepts no writes. With it, all requests of a key get this error as their
+    /// answer, unless the key's record has a result.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,

@@ -1,7 +1,7 @@
 //! Renewals, steps and completions of many claims in one statement each.
 //!
-//! If the statement did not find a request's record in flight with the same owner, the protocol's own
-//! function decides about the request.
+//! A statement changes only records that still belong to the owner and the fence of their request. The
+//! protocol's own functions decide about all other requests.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn open<'t, R>(batch: &Batch<'t>, request: impl Fn(&'t Request) -> Option<&'t R>
     batch.open().into_iter().filter_map(first).collect()
 }
 
-/// A statement with its first parameters: scope, key, owner and fence.
+/// Binds the first parameters of a statement: scope, key, owner and fence.
 fn of_held<R>(text: &Arc<str>, asked: &[Asked<'_, R>], claim: impl Fn(&R) -> (&Owner, Fence)) -> Statement {
     let (scopes, keys) = names(asked.iter().map(|(_, key, _)| *key));
     statement(text)
@@ -39,7 +39,7 @@ fn of_held<R>(text: &Arc<str>, asked: &[Asked<'_, R>], claim: impl Fn(&R) -> (&O
         .bind(each(asked, |(_, _, request)| rows::integer(claim(request).1.get())))
 }
 
-/// Answers the requests whose numbers are in these rows.
+/// Gives this answer to the requests whose positions in `asked` are in these rows.
 fn answer_done<R>(
     batch: &mut Batch<'_>,
     asked: &[Asked<'_, R>],
@@ -71,8 +71,9 @@ pub(super) async fn renew(
     batch.settle(session).await
 }
 
-/// Answers steps. No key occurs twice. If a step was not the next one of its record, the present row decides
-/// the answer. If the step has become the next one in the meantime, the statement is repeated.
+/// Answers steps. No key occurs twice. If a step is not the next one of its record, the statement does not
+/// write it, and the record is read to decide the answer. If this read shows that the step is now the next
+/// one, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,

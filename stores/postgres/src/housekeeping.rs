@@ -1,4 +1,5 @@
-//! The store's operations besides the requests, each on a separate connection.
+//! Purges, listings, inspections, and the mark that callers use transactions. Each runs on a separate
+//! connection.
 
 use std::sync::atomic::AtomicBool;
 

@@ -4,7 +4,8 @@ use idem_store_kit::sql::Identifier;
 
 use crate::db::schema::{Index, Named, Tables, Version};
 
-/// How full new records make a page, in percent. The rest is room for their later versions.
+/// The `fillfactor` of the table: how far new records fill a page, in percent. The rest of the page is for
+/// later versions of these records.
 const FILLFACTOR: u32 = 70;
 
 /// The store's objects, as statements name them.
@@ -32,8 +33,9 @@ impl Named for Names {
     }
 }
 
-/// A purge finds expired records by `purge_at`. Renewals do not change this column, and completions seldom
-/// do. So these updates are heap-only: they write no index, and use the free space of their page.
+/// The first layout. A purge finds expired records by `purge_at`. Renewals do not change this column, and
+/// completions seldom do. So these updates are heap-only: they write no index, and use the free space of
+/// their page.
 fn first(names: &Names) -> Version {
     let Names { records, meta, readable, purge_index, .. } = names;
     let text = |column: &str| {

@@ -1,10 +1,10 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
 //! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL.
-//! The group commit of the stores' kit holds operations that wait, and `server` says how a batch runs:
-//! `claims`, `held_claims` (renewals, steps, results) and `compare_and_swap` (releases, resolutions, reads).
-//! `transaction` records in a caller's transaction through a `driver`, `housekeeping` and `inspection` serve
-//! operators, `rows` translates records. `db` holds the parts that the store shares with crates that have
+//! Operations wait in the group commit of the stores' kit, and `server` says how a batch runs: by `claims`,
+//! by `held_claims` (renewals, steps, results) or by `compare_and_swap` (releases, resolutions, reads).
+//! `transaction` records in a caller's transaction through a `driver`. `housekeeping` and `inspection` serve
+//! operators. `rows` translates records. `db` holds the parts that the store shares with crates that have
 //! their own tables beside the records: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -36,16 +36,17 @@ use idem_store_kit::sql::SharedStore;
 
 /// Keeps records in one table of a PostgreSQL database, version 12 or later.
 ///
-/// An acknowledged operation is committed, and survives what the server's own commits survive: with its usual
-/// settings (`fsync` and `synchronous_commit` on) a crash and a power cut. The clock is the server's.
+/// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
+/// settings (`fsync` and `synchronous_commit` on), it survives a crash and a power cut. Leases and expiry
+/// follow the server's clock.
 ///
 /// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
 /// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds. The
-/// store has its own connections, at most [`connections`](PostgresStoreBuilder::connections) for each runtime
-/// that calls it, opened when they are needed and closed when not. Renewals, releases and retries use the
-/// connections of the stores' own runtime, so a caller whose runtime is blocked keeps its lease. The store
-/// replaces a broken connection, and repeats the operations that were on it, within the
-/// [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
+/// store opens its own connections when it needs them, at most
+/// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it, and closes those that
+/// it no longer needs. Renewals, releases and retries use the connections of the stores' own runtime, so a
+/// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
+/// operations that were on it, within the [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
 ///
 /// The first process that connects creates the table (`idem_records`, with `idem_records_meta` beside it) and
 /// a view of it for people, `idem_records_readable`. The store deletes expired records
@@ -79,12 +80,12 @@ impl PostgresStore {
         Self::builder_from_pool(pool).connect().await
     }
 
-    /// Sets up how to connect to the database of this URL. Its parameters, such as `sslmode`, are
-    /// [`sqlx::postgres::PgConnectOptions`]'s.
+    /// Sets up how to connect to the database of this URL. The URL may have the parameters of
+    /// [`sqlx::postgres::PgConnectOptions`], such as `sslmode`.
     ///
-    /// The URL may name several servers, one primary and its replicas, and `target_session_attrs` says which
-    /// server the store needs: `read-write`, `primary`, or `any` (the default). The store uses the first
-    /// server that meets this condition, and moves to another when the roles change:
+    /// The URL may name several servers: one primary and its replicas. The parameter `target_session_attrs`
+    /// says which server the store needs: `read-write`, `primary`, or `any` (the default). The store uses the
+    /// first server that meets this condition, and moves to another when the roles change:
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;

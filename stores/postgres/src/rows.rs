@@ -65,8 +65,8 @@ pub(super) fn result_columns(result: Option<&StoredResult>) -> (Option<i16>, Opt
     (tombstone.map(word), bytes)
 }
 
-/// The nearest integer that the server can hold. The server's largest integer represents all later times,
-/// from some 292,000 years on.
+/// The number as an integer of the server. Numbers that are too large become the server's largest integer; as
+/// a time in microseconds, this is some 292,000 years after 1970.
 pub(super) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -75,7 +75,7 @@ pub(super) fn instant(instant: Timestamp) -> i64 {
     integer(instant.as_micros())
 }
 
-/// In microseconds.
+/// In microseconds, at most [`LONGEST`].
 pub(super) fn micros(duration: Duration) -> i64 {
     integer(columns::micros(duration).min(LONGEST))
 }

@@ -27,17 +27,19 @@ pub(crate) struct Setting {
     pub(crate) connections: usize,
 }
 
-/// The largest batch, in operations, and in bytes of results.
+/// The largest batch: `MOST` operations, and `MOST_BYTES` bytes of results.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 1 << 20;
-/// Renewals are small, and thousands may come together when many bodies began together.
+/// The largest batch of renewals. Renewals are small, and if many bodies began together, thousands of
+/// renewals may come together.
 const MOST_RENEWALS: usize = 1_024;
 
 const fn changes(most: usize, keys: Keys, goes_first: bool) -> Kind {
     Kind { class: Class::Changes, most, keys, goes_first }
 }
 
-/// A batch may have several claims of one key, because one row answers all of them.
+/// The indexes of the kinds in `KINDS`. A batch may have several claims of one key, because one row answers
+/// all of them.
 const CLAIMS: usize = 0;
 const RENEWALS: usize = 1;
 const RECORDINGS: usize = 2;
@@ -47,7 +49,7 @@ const COMPARE_AND_SWAP: usize = 4;
 const READS: usize = 5;
 const DELETIONS: usize = 6;
 
-/// Returns those of these names whose sessions are running a statement.
+/// Returns those of these session names whose session is running a statement or has an open transaction.
 const AT_WORK: &str = "SELECT s.name FROM (SELECT pid || ' ' || backend_start AS name, state FROM pg_stat_activity) s \
      WHERE s.name = ANY($1) AND s.state IS DISTINCT FROM 'idle'";
 
@@ -138,7 +140,7 @@ impl Server for Setting {
             }
         }
         match done {
-            // This session is not used again. The next session is opened to another server, if the URL has
+            // `Broken` ends the use of this session. The next session goes to another server, if the URL has
             // several.
             Err(Failure::ReadOnly(error)) => Err(Failure::Broken(error)),
             done => done,

@@ -1,8 +1,8 @@
 //! The SQL statements. The server runs each of them atomically.
 //!
 //! SQL restates only the rules that most calls need: the grant of a new key, a renewal, a step, a completion.
-//! The protocol's own functions decide everything else on the row that a statement read, and `swap` writes
-//! the new record if the row has not changed.
+//! For everything else, a statement reads the row, the protocol's own functions decide, and `swap` writes the
+//! new record if the row has not changed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,14 +19,14 @@ const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bi
 /// The number of the parameter with the transaction's start, after scope, key and columns.
 const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 
-/// The `purge_at` of a record that a caller's transaction writes: its `expires_at`, the last but one of its
-/// columns.
+/// The `purge_at` of a record that a caller's transaction writes: its `expires_at`, which is the last but one
+/// of its columns, or 0 if it has none.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
 /// In microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// The largest size, in bytes, of a result that is read together with others.
+/// The largest record that is read together with others, in bytes of its result and its steps.
 const SMALL_RESULT: u32 = 64 << 10;
 
 /// The texts for one store's names.
@@ -98,14 +98,14 @@ fn columns(before: &str) -> String {
 /// server's advisory locks: arrays of one length, sorted by scope and key, no key twice.
 ///
 /// Inserts the records of keys that have none, and leaves the others unchanged. Rows: scope, key, fence and
-/// now of each inserted record. The fence is taken when the row is inserted, because the statement may have
-/// waited for another row before.
+/// creation time of each inserted record. The fence is taken when the row is inserted, because the statement
+/// may have waited for another row before.
 ///
-/// If any process has ever recorded in a caller's transaction, there is also a row without values, and a key
-/// needs its lock. The lock is shared, so that only the lock of a caller's transaction excludes it. The
-/// statement holds the lock until the commit, so that no caller's transaction can take the key before.
-/// Without this lock, a claim could be granted while a caller's transaction holds the key, and the insert of
-/// that transaction would fail.
+/// If any process has ever recorded in a caller's transaction, the statement also returns a row without
+/// values, and inserts the record of a key only if it gets the key's lock. The lock is shared, so that only
+/// the lock of a caller's transaction excludes it. The statement holds the lock until its commit, so that no
+/// caller's transaction can take the key earlier. Without this lock, a claim could be granted while a
+/// caller's transaction holds the key, and the insert of that transaction would fail.
 fn claim_new(names: &Names) -> String {
     let (records, meta, all) = (&names.records, &names.meta, columns(""));
     format!(
@@ -128,7 +128,8 @@ fn claim_new(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 lease. Returns the numbers of the renewed rows.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 lease. Returns the positions of the renewed records in the
+/// arrays, from 1.
 fn renew(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -143,8 +144,8 @@ fn renew(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 state, $6 tombstone, $7 result, $8 ttl. Returns the numbers of
-/// the recorded rows.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 state, $6 tombstone, $7 result, $8 ttl. Returns the positions of
+/// the completed records in the arrays, from 1.
 fn complete(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -161,8 +162,8 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Returns the numbers of the rows whose step was
-/// recorded as the next one.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Returns the positions, in the arrays and from
+/// 1, of the records whose step was recorded as the next one.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -178,9 +179,10 @@ fn record_step(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key. Rows: number, now, and the record with its steps, if there is one. A large record is
-/// returned for the first key only; the group commit repeats the operations on the others. A window function
-/// over the bytes would return more records at once, but doubles the server's work for a small batch.
+/// $1 scope, $2 key. Rows: the position of the key in the arrays, the present time, and the record with its
+/// steps, if the key has one. A large record is returned for the first key only; the group commit repeats the
+/// operations on the others. A window function over the bytes would return more records at once, but doubles
+/// the server's work for a small batch.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -202,10 +204,10 @@ fn read_one(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3..$7 of the row that was read: state, owner, fence, `lease_until`, `expires_at`, which
-/// together differ between any two versions of a key's row; then the new columns, and the number of the key's
-/// advisory lock if it is needed as in `claim_new`. Rows: the number of each written record, with true; the
-/// number of each record whose lock was not free, with false.
+/// $1 scope, $2 key, $3..$7 state, owner, fence, `lease_until` and `expires_at` of the row that was read: any
+/// two versions of a key's row differ in at least one of these. From $8 the new columns, and last the number
+/// of the key's advisory lock, or null if no lock is needed; see `claim_new`. Rows: the position of each
+/// written record, with true, and the position of each record whose lock was not free, with false.
 ///
 /// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
 /// than the tombstone `exhausted`.
@@ -253,7 +255,7 @@ fn forget(names: &Names) -> String {
 ///
 /// `purge_at` is never later than a record's `expires_at`, and earlier if the record was renewed or its body
 /// took time. A record that is due but not expired becomes due again at its `expires_at`, or, if it has none,
-/// after its `ttl`, but not before an hour.
+/// after its `ttl`, but at the earliest in an hour.
 fn purge(names: &Names) -> String {
     let records = &names.records;
     format!(
@@ -268,9 +270,9 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Returns now, the time when the
-/// transaction began, whether the transaction got the lock (null if it did not try, because the record
-/// refuses every new claim), and the row.
+/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Columns of the only row: the
+/// present time; the time when the transaction began; whether the transaction got the lock (null if it did
+/// not try, because the record refuses every new claim); whether the key has a record, and that record.
 fn take(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -284,8 +286,8 @@ fn take(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, from $3 the columns, then the time when the transaction began. Returns a row if the
-/// record was written, and writes only in the transaction that began at this time. `otherwise` says what
+/// $1 scope, $2 key, from $3 the columns, then the time when the transaction began. Writes only in the
+/// transaction that began at this time. Returns a row if the record was written. `otherwise` says what
 /// happens if the key has a row.
 fn insert(names: &Names, otherwise: &str) -> String {
     let (records, all) = (&names.records, columns(""));
@@ -310,9 +312,9 @@ fn replaced() -> String {
     )
 }
 
-/// $1 scope and $2 key after which the page begins, $3 how many rows. Row: now, scope, key, length of the
-/// result, the record's columns; or only now, if the page is empty. The server reads the length of a result,
-/// not the result.
+/// $1 scope and $2 key after which the page begins, $3 how many rows. Rows: the present time, scope, key,
+/// length of the result, and the record's columns. If the page is empty, one row has only the time. The
+/// server reads the length of a result, not the result.
 fn list(names: &Names, which: &str) -> String {
     let columns = COLUMNS.map(|column| match column {
         "result" => "CASE WHEN result IS NOT NULL THEN ''::bytea END AS result",

@@ -1,8 +1,8 @@
 //! Records in a transaction of the caller, on its connection.
 //!
-//! An advisory lock of the transaction claims the key, and a duplicate finds the lock held at once. The
-//! record is written when the body has ended. No record is written for the claim, because nobody else could
-//! see it before the commit.
+//! The transaction claims the key by an advisory lock. A duplicate does not wait for this lock, but finds it
+//! held. The record is written when the body has ended. The claim writes no record, because nobody else could
+//! see that record before the commit.
 
 use tokio::time::Instant;
 
@@ -24,7 +24,7 @@ use idem_store_kit::sql::{HELD, recorded, taken};
 /// `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
 
-/// The result of the statement that claims.
+/// The row that the statement `take` returns.
 struct Look {
     now: Timestamp,
     begun: Timestamp,
@@ -141,7 +141,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                     // read again.
                     has_lock = true;
                 }
-                // `in doubt` and `exhausted` need not be written here: every later claim finds them again.
+                // A change to `in doubt` or `exhausted` is not written here, because every later claim finds
+                // it again.
                 Transition { answer, .. } => return Ok(Taking::Refused(answer)),
             }
         }
@@ -190,8 +191,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         // The server must refuse this statement, which aborts the transaction. If it cannot be sent, the
         // connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
-        // If no transaction is open any more, this ends the session, because the caller's later statements
-        // would each commit by themselves.
+        // If no transaction is open any more, each later statement of the caller would commit by itself. So
+        // this ends the session. In an aborted transaction, the server refuses this statement.
         let _ = tx.execute(END_SESSION).await;
     }
 }

@@ -200,7 +200,7 @@ async fn a_result_of_the_largest_size_is_recorded_under_the_longest_names() {
     replayed(&store, &key).await;
 }
 
-/// The caller's runtime has neither sockets nor timers here, and a request is dropped halfway.
+/// The caller's runtime has neither sockets nor timers here. The test also drops a request halfway.
 #[test]
 fn a_request_needs_nothing_of_the_callers_runtime() {
     let aws = Aws::start();

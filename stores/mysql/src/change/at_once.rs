@@ -1,8 +1,9 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
 //!
-//! Restates no rule: the protocol's own functions decide with a blank clock, and each instant that they write
-//! is sent as a sum with the server's time. Operations that cannot be answered in this way go the long way.
+//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`], and the
+//! statement adds the server's time to each instant that they write. Operations that cannot be answered in
+//! this way go the long way (see [`change`](super)).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -23,9 +24,9 @@ use idem_core::protocol::{
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use idem_store_kit::sql::{Name, name};
 
-/// Operations that share a statement must be the whole batch, or at least `FEWEST` and at least the share 1 /
-/// `PARTS` of the batch. The reason is that each such statement costs an exchange and a commit, while the
-/// long way takes two exchanges for a whole batch.
+/// Operations share a statement only if they are the whole batch, or if they are at least `FEWEST` and at
+/// least 1 / `PARTS` of the batch. Each such statement costs an exchange and a commit, while the long way
+/// takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
@@ -88,8 +89,8 @@ pub(crate) async fn run(
     Ok(answers)
 }
 
-/// Runs a statement. `None` if another transaction has locked one of the rows, or if the long way must find
-/// out the state of a row.
+/// Runs a statement. `None` if it failed, for example because another transaction has locked one of the rows.
+/// Then the long way finds out the state of the rows.
 async fn written(session: &mut Session, statement: Prepared) -> Result<Option<Answers>, Failure> {
     match session.run_prepared(statement, Stage::Committing).await {
         Ok(done) => Ok(Some(done)),
@@ -165,8 +166,8 @@ mod tests {
         Ticket::new(Arc::new(Operation::new(&key_of(&name.to_string()), op)))
     }
 
-    /// Another client of a pooler may have left the session in a transaction, and its later rollback would
-    /// undo operations that were answered as done.
+    /// Another client of a pooler may have left the session in a transaction. A later rollback of that client
+    /// would undo operations that were answered as done.
     #[tokio::test]
     async fn in_a_session_whose_transaction_is_open_nothing_is_granted() {
         let server = MariaDb::shared();

@@ -20,8 +20,8 @@ pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// Whether the server has a row, or why that row cannot be read.
     row: Option<Result<(), Unreadable>>,
-    /// The record after the changes so far. It has blanks in place of the steps on the server, which nothing
-    /// reads.
+    /// The record after the changes so far. It has blanks in place of the steps on the server, except for a
+    /// step that a request was compared with.
     pub(super) record: Option<Record>,
     /// Whether the result of the record was not read.
     pub(super) is_large: bool,
@@ -65,7 +65,8 @@ impl<'k> Entry<'k> {
         }
     }
 
-    /// Sets the step that the request compares with, or returns an error if the record cannot be read.
+    /// Sets the step that the request is compared with. Returns an error if the record cannot be read, or has
+    /// too many steps.
     pub(super) fn prepare(
         &mut self,
         request: &Request,
@@ -100,7 +101,7 @@ impl<'k> Entry<'k> {
         record.map_or(is_unreadable, |record| protocol::is_live(&record, now))
     }
 
-    /// The record that the batch writes: as a new row if `is_new`, otherwise over the server's row.
+    /// The record, if the batch writes it as a new row (`is_new`) or over the server's row (not `is_new`).
     fn written(&self, is_new: bool) -> Option<(&'k RecordKey, &Record)> {
         let is_so = self.has_changed && self.row.is_none() == is_new;
         Some(self.key).filter(|_| is_so).zip(self.record.as_ref())

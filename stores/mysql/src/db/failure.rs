@@ -1,7 +1,7 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Passes a message of the server on only if it cannot contain a value. Many messages repeat a part of the
-//! statement, which may be a key.
+//! Passes on a message of the server only if the message cannot contain a value. Many messages repeat a part
+//! of the statement, which may be a key.
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;
@@ -85,7 +85,8 @@ pub(crate) fn may_end_transaction(error: &Error) -> bool {
 
 /// The error of statements that were sent.
 pub(crate) fn of_statement(error: &Error, stage: Stage) -> Failure {
-    // A lost connection rolls back a transaction that was not committed, so nothing was applied.
+    // If the connection is lost, the server rolls back a transaction that was not committed. So nothing was
+    // applied, unless the exchange included the commit.
     let lost = |detail: String| match stage {
         Stage::Open => Failure::Broken(StoreError::unavailable(detail)),
         Stage::Committing => Failure::Broken(StoreError::outcome_unknown(detail)),

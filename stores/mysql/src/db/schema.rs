@@ -20,7 +20,7 @@ use idem_store_kit::sql::{Session as _, foreign, too_new};
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: usize = 256 << 10;
 
-/// The pause before a migration is tried again after a transaction used a table.
+/// The pause before a migration is tried again, if it failed because a transaction uses a table, for example.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Checks that this store can use the server, and migrates the tables to the last of these layouts. With
@@ -141,7 +141,8 @@ async fn version(session: &mut Session, names: &Names) -> Result<Option<usize>, 
     };
     match answers.rows(0).first().and_then(|row| column::<u64>(row, 0, "value").ok()) {
         Some(version) => Ok(Some(usize::try_from(version).unwrap_or(usize::MAX))),
-        // Another process has created the table but not filled it yet.
+        // Either another process has created the table but not filled it yet, or the table belongs to another
+        // program. The table's comment shows which.
         None => {
             let answers = run(session, names.meta_comment()).await?;
             let comment = answers.rows(0).first().and_then(|row| column::<String>(row, 0, "comment").ok());

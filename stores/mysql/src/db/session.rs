@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text that contains all values, and one exchange has several statements. On MariaDB, a
-//! statement that does all that an operation needs stays prepared.
+//! Statements are text that contains all values, and one exchange has several statements. On MariaDB, an
+//! operation for which one statement is enough uses a statement that stays prepared.
 
 use std::time::Duration;
 
@@ -29,14 +29,15 @@ pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
 /// Precedes a statement that must fail at once if another transaction has locked a row that the statement
 /// needs, or the table.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// These precede a statement that changes a table, on MariaDB and on MySQL. On MySQL, the text changes a
-/// setting of the session, which is closed afterwards.
+/// The text that precedes a statement that changes a table: the first on MariaDB, the second on MySQL. The
+/// text limits how long the statement waits for the table's lock, in seconds. On MySQL, it changes a setting
+/// of the session, and the session is closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// A condition with two parts. The statement is a transaction of its own; without autocommit it is not. And a
-/// replica gets the changed rows, not the statement's text, because on the replica this condition would fail.
-/// Each statement checks this again, because a proxy may send the statement to another session than the one
-/// that was checked.
+/// The end of a `WHERE` clause: two conditions. First, the statement is a transaction of its own, which it is
+/// not in a session without autocommit. Second, a replica gets the changed rows, not the statement's text: a
+/// replica that ran the text would find the second condition false. The store checks both when it opens a
+/// session. The statement checks them again, because a proxy may send it to another session.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
 /// connection.
@@ -45,7 +46,8 @@ pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
 /// The settings with which a session uses no prepared statements: the isolation level at which a statement
-/// reads uncommitted data, and the format of the binary log under which the other statements would fail.
+/// reads uncommitted data, and the format of the binary log with which the store's writes at `READ COMMITTED`
+/// fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 

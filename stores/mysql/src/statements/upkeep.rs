@@ -6,13 +6,13 @@ use crate::rows::{NOW, RECORD};
 use crate::text::{Text as _, add};
 use idem_store_kit::sql::Name;
 
-/// The shortest and the longest time, in microseconds, until a purge reads a record without an end again.
-/// Later times would not fit into a sum with the clock.
+/// For records without `expires_at`: the shortest and the longest time, in microseconds, until a purge reads
+/// such a record again. With a longer time, the sum of clock and time would not fit into the column.
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 1 << 61;
 
 impl Statements {
-    /// Begins a transaction and locks at most this many records that a purge has to read. Results: those of
+    /// Begins a transaction and locks at most this many records that are due for a purge. Results: those of
     /// `BEGIN`; scope, key and number of steps of each record, and whether it is expired. Skips rows that
     /// another transaction holds.
     pub(crate) fn lock_due(&self, most: usize) -> String {

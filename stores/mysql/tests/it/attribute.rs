@@ -23,12 +23,12 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
-    /// Drops nested transactions that have not begun, and goes on.
+    /// Drops this many nested `begin`s before their answer, and goes on.
     Nests {
         times: u32,
         returns: bool,
     },
-    /// Waits, with a nested transaction that does not begin.
+    /// Starts a nested `begin`, and waits for ever while the `begin` has no answer.
     NestsAndWaits,
 }
 
@@ -151,7 +151,7 @@ async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_though_the_call
         [("fails", Then::Fail), ("panics", Then::Panic), ("waits", Then::Wait), ("final", Then::FailForGood)]
     {
         let mut tx = bank.pool.begin().await.unwrap();
-        // Longer than everything takes before the body waits, even on a busy machine.
+        // More than the time until the body waits, even on a busy machine.
         let time = Duration::from_secs(3);
         let called =
             tokio::time::timeout(time, AssertUnwindSafe(pay(&bank, &mut tx, id, then)).catch_unwind());

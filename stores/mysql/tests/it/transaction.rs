@@ -94,8 +94,8 @@ async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
                     let taken = match store.take(&mut tx, &key, &claim(owner)).await {
                         Ok(Taking::Taken(taken)) => taken,
                         Ok(_) => continue,
-                        // If several transactions insert beside each other, the server may break off one of
-                        // them, and its connection ends, too.
+                        // If several transactions insert beside each other, the server may roll one back as a
+                        // deadlock. The store then ends the connection of that transaction.
                         Err(error) => {
                             assert!(error.is_transient() && error.to_string().contains("1213"), "{error}");
                             drop(tx);

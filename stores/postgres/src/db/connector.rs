@@ -1,10 +1,11 @@
 //! How connections are opened and set up.
 //!
-//! The store sends a session's settings in the startup message, never by `SET`, which could leak to another
-//! client of a pooler. If a pooler drops these settings, the store assumes that clients share its sessions:
-//! each transaction then sets its own settings, and no statement has a name, because a name could refer to
-//! another client's statement. To detect such a pooler, the store checks on each connection whether a mark
-//! that it sent in the settings arrived.
+//! The store sends a session's settings in the startup message. It never uses `SET` in a session, because
+//! behind a pooler the setting could reach another client. If a pooler drops the settings of the startup
+//! message, the store assumes that the pooler shares its sessions between clients. Then each transaction sets
+//! its own settings, and no statement has a name, because a name could refer to another client's statement.
+//! To detect such a pooler, the store checks on each connection whether a mark that it sent in the settings
+//! arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,8 +47,9 @@ const MARK: &str = "idem.session";
 const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
-/// The settings of each session or transaction. They make statements over arrays find each key by the primary
-/// key. Without them, the planner may read a whole table that was never analyzed, and keep that plan.
+/// The settings of each session, or of each transaction behind a pooler. Except the timeouts, they make
+/// statements over arrays find each key by the primary key. Without them, the planner may read a whole table
+/// that was never analyzed, and keep that plan.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
@@ -66,7 +68,7 @@ fn millis(time: Duration) -> String {
     time.as_millis().max(1).to_string()
 }
 
-/// Opens connections to these servers.
+/// A connector that opens connections to these servers.
 pub fn connector(
     Source { servers, target }: Source,
     timeout: Duration,
@@ -116,8 +118,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or(options.get_username())
     }
 
-    /// If the mode requires encryption, the level is `Required` even without TLS built in, because then the
-    /// driver opens no connection.
+    /// If the mode requires encryption, this returns `Required` even if TLS is not built in, because in that
+    /// case the driver refuses to connect.
     fn encryption(options: &PgConnectOptions) -> Encryption {
         let host = options.get_host();
         let is_local =
@@ -167,7 +169,7 @@ impl Opener {
         Ok(Session::new(connection, shared, name.filter(|_| is_own), host.clone()))
     }
 
-    /// Whether a pooler shares the sessions, so that nothing may be left in them.
+    /// Whether a pooler shares the sessions. If so, a transaction must leave nothing behind in its session.
     pub fn is_shared(&self) -> bool {
         self.shared.load(Ordering::Relaxed)
     }

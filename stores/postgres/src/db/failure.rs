@@ -50,7 +50,7 @@ fn of_error(error: &PgDatabaseError) -> Failure {
     match (class, code) {
         (_, READ_ONLY) => Failure::ReadOnly(refused),
         // Another client has used the session: the store's statements are gone, or a transaction is open that
-        // this store did not begin.
+        // this store did not begin. Or (`CANNOT_CONNECT_NOW`) the server is starting or stopping.
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused),
         _ => Failure::Refused(refused),
     }
@@ -106,7 +106,7 @@ pub(crate) fn refused(code: &str, message: &str) -> StoreError {
     if lasts { StoreError::configuration(error) } else { StoreError::unavailable(error) }
 }
 
-/// The error of a record that others change faster than it can be read and written.
+/// The error if others changed the record in each round, between the read and the write.
 pub(crate) fn raced() -> StoreError {
     StoreError::unavailable("others changed the record each time it was read; try again")
 }

@@ -1,6 +1,6 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Many processes may start at once: one migrates under a lock, and the others find the work done. If a
+//! Many processes may start at once: one migrates under a lock, and the others then find the new layout. If a
 //! process is killed halfway, the next process continues with the version that is missing. No index is built
 //! under a lock that stops claims. This module does not know what a layout contains.
 
@@ -33,7 +33,7 @@ const STATEMENTS: &str = "statements";
 /// How long to wait before looking again whether another process has migrated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The names of tables that belong together, and of the meta table with their version.
+/// The schema and the main table of a layout. The names of all its objects follow from these two.
 #[derive(Clone, Debug)]
 pub struct Tables {
     /// The schema of the tables.
@@ -119,7 +119,7 @@ struct Found {
     meta: Option<(String, Option<String>)>,
 }
 
-/// How far a layout is.
+/// How far the migration of a layout is.
 enum State {
     Ready,
     /// Not ready yet: this process or another one still works on it.
@@ -128,11 +128,11 @@ enum State {
     LacksIndexes(usize),
 }
 
-/// Creates the layout if it is missing, migrates an older one, and refuses a newer one. With `must_exist` it
-/// also refuses a missing or an older one.
+/// Creates the layout if it is missing, migrates an older layout, and refuses a newer one. With `must_exist`,
+/// it also refuses a missing or an older layout.
 ///
-/// The building of an index has no time limit, and other processes wait for it. Everything else ends within
-/// the connector's timeout.
+/// The building of an index has no time limit, and other processes that start wait for it. Everything else
+/// ends within the connector's timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -156,7 +156,7 @@ pub(super) async fn prepare<N: Named>(
     }
 }
 
-/// Does the next part of the work. Returns the session if it holds the lock of migrations.
+/// Does the next part of the migration. Returns the session if it holds the lock of migrations.
 async fn advance<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,
@@ -174,7 +174,8 @@ async fn advance<N: Named>(
         let tables = Tables { schema, table: table.clone() };
         let versions = N::of(&tables).versions();
         let layout = Layout { tables, versions };
-        // This look takes no lock, so that a user without the right to create tables can use existing ones.
+        // If the layout is ready, nothing is locked or created, so that a user without the right to create
+        // tables can use existing ones.
         let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => {
@@ -190,7 +191,8 @@ async fn advance<N: Named>(
     };
     let advanced = advanced.await;
     if advanced.as_ref().is_err_and(StoreError::is_transient) {
-        // The server may be, for example, a standby, which cannot create the tables.
+        // The server may be, for example, a standby, which cannot create the tables. So the next try begins
+        // with another server.
         session.leave();
     }
     match advanced {
@@ -203,8 +205,8 @@ async fn advance<N: Named>(
 }
 
 /// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given
-/// schema, looks for the meta table by its bare name, so it may find one in another schema of the search
-/// path.
+/// schema, looks for the meta table by its bare name, so it may find a meta table in another schema of the
+/// search path.
 async fn find(
     connection: &mut PgConnection,
     schema: Option<&Identifier>,
@@ -356,7 +358,8 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::LacksIndexes(done));
     }
     execute(connection, next.statements.clone()).await?;
-    // An index is built after the statements are committed and their locks released.
+    // If the version has indexes, these are built later, when the statements are committed and their locks
+    // released. Until then, only the row `STATEMENTS` names the version.
     let name = if next.indexes.is_empty() { VERSION } else { STATEMENTS };
     execute(connection, format!("{}; COMMIT", layout.set(name, done + 1))).await?;
     Ok(State::Continues)

@@ -43,7 +43,7 @@ impl Source {
         Self { servers, target: Target::Any }
     }
 
-    /// Has `refresh` complete the options before each connection is opened.
+    /// Lets `refresh` complete the options before each connection is opened.
     pub fn refreshed<F, R, E>(self, refresh: F) -> Self
     where
         F: Fn(PgConnectOptions) -> R + Send + Sync + 'static,

@@ -1,8 +1,9 @@
-//! The drivers in whose transactions the store and the outbox write. One trait connects a driver, in about a
-//! page of code.
+//! The drivers in whose transactions the store and the outbox write. Connecting a driver takes one trait and
+//! about a page of code.
 //!
 //! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
-//! [`DriverTransaction`], or that dereferences mutably to it (an object of a pool, a wrapper of your own):
+//! [`DriverTransaction`], or that dereferences mutably to such a type (an object of a pool, a wrapper of your
+//! own):
 //!
 //! | driver | feature | `tx` is a `&mut` of |
 //! |---|---|---|
@@ -86,8 +87,8 @@ pub trait DriverTransaction: Send {
         savepoint: &mut Self::Savepoint,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// As [`roll_back_to`](Self::roll_back_to), without waiting: the rollback must run before the next
-    /// statement of this connection.
+    /// As [`roll_back_to`](Self::roll_back_to), but returns without waiting for the server. The rollback must
+    /// run before the next statement of this connection.
     fn roll_back_first(&mut self, savepoint: &mut Self::Savepoint);
 
     /// Removes the savepoint, and keeps the writes since then.
@@ -193,9 +194,9 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
 }
 
 /// Ends the transaction on the server, so that the server accepts [`END_SESSION`]. Returns the error for a
-/// driver that counts other savepoints than the caller.
+/// driver whose count of savepoints differs from the caller's.
 async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
-    // The driver may return the error of an earlier statement first.
+    // The driver may still have errors of earlier statements to return, so the statement is repeated.
     for _ in 0..3 {
         let _ = tx.execute("ROLLBACK").await;
     }

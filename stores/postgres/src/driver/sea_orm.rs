@@ -36,8 +36,9 @@ fn value(parameter: &Parameter<'_>) -> Value {
 }
 
 /// A nested transaction, and a savepoint in it. If the nested transaction is dropped, the connection rolls
-/// back to its beginning before the next statement. If a nested `begin` of the body fails or is dropped,
-/// SeaORM rolls back more than this `begin` began. The store notices that, because the savepoint is missing.
+/// back to the beginning of the nested transaction before the next statement. If a nested `begin` of the body
+/// fails or is dropped, SeaORM rolls back more than this `begin` began. The store notices that, because the
+/// savepoint is missing.
 type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
 
 macro_rules! transaction {
@@ -91,7 +92,7 @@ macro_rules! transaction {
 }
 
 transaction!(DatabaseTransaction);
-// Functions of users take a shared reference, as SeaORM's own functions do.
+// Functions of users take a shared reference to the transaction, as SeaORM's own functions do.
 transaction!(&DatabaseTransaction);
 
 impl TransactionPool<PostgresStore> for DatabaseConnection {

@@ -55,8 +55,8 @@ impl DriverTransaction for Transaction<'_> {
         true
     }
 
-    // If a statement's parameters have types, it needs no name and no exchange to prepare it, so it works
-    // through a pooler.
+    // Sends the types of the parameters with the statement. Such a statement needs no name on the server and
+    // no exchange to prepare it, so it works through a pooler.
     async fn query(&mut self, query: Query<'_>) -> Result<Vec<PgRow>, StoreError> {
         let parameters: Vec<_> = query.parameters.iter().map(typed).collect();
         self.query_typed(query.text, &parameters).await.map_err(|error| failed(&error))

@@ -1,4 +1,4 @@
-//! The migration to the next layout. It does not exist yet, so the tests make one up.
+//! The migration to the next layout. There is no next layout yet, so the tests make one up.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,8 @@ async fn an_index_that_was_broken_off_is_built_by_the_next_process_and_claims_go
     let server = Postgres::start();
     let store = connect(&server).await;
     claim(&store, "before").await;
-    // Another program's transaction, for whose end every new index waits. It does not use the table.
+    // Another program's transaction, for whose end every new index waits. The transaction does not use the
+    // table.
     let mut other = PgConnection::connect(&server.url()).await.unwrap();
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
     let killed = migrating(&server);

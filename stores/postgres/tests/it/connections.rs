@@ -11,7 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support::*;
 
-/// Changes whether new sessions of the database are read-only. Works even if they are.
+/// Changes whether new sessions of the database are read-only. Works even if they already are read-only.
 fn read_only(server: &Postgres, change: &str) {
     let alter = format!("alter database {} {change}", server.database());
     let _ = server.sql(&format!("set transaction read write; {alter}"));
@@ -32,7 +32,8 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
         assert_eq!(replayed(&store, "done").await, Some(b"kept".to_vec()));
     }
     for name in ["in flight", "absent"] {
-        // The operation timeout may end during the last try. Then the outcome of this try is unknown.
+        // The operation timeout may end during a try, whose outcome is then unknown. So the test claims again
+        // until it gets the server's own error.
         let mut errors = Vec::new();
         while !errors.iter().any(|error: &StoreError| error.to_string().contains("25006")) {
             assert!(errors.len() < 10, "{errors:?}");

@@ -74,8 +74,8 @@ async fn a_table_locked_for_longer_than_a_statement_may_take_changes_nothing() {
     grant(&store, "order").await;
 }
 
-/// Starts a call while another transaction has made this change, and commits the change when the call's write
-/// waits for it.
+/// Starts a call while another transaction has made this change and not committed it. Commits the change when
+/// the call's write waits for it.
 async fn called_meanwhile<T: Send + 'static>(
     server: &Postgres,
     change: &str,
@@ -114,7 +114,8 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
         assert_eq!(released.await.unwrap(), ReleaseAnswer::Lost, "{change}");
         assert_eq!(server.sql("select count(*) from looked_at where state = 3"), "0", "{change}");
     }
-    // A lease that has run out, and is renewed before another owner takes over.
+    // A lease has run out, and another transaction renews it while a claim of another owner waits for the
+    // row.
     run(&server, "delete from looked_at");
     grant(&store, "lapsed").await;
     run(&server, "update looked_at set lease_until = 1");

@@ -17,8 +17,8 @@ use crate::support::*;
 /// Longer than many operations at once take on a busy machine.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Makes a table `seen`, which gets the number of advisory locks that each insertion of the store holds just
-/// before its commit.
+/// Creates a table `seen`, and a trigger: for each `INSERT` of the store, it writes to `seen` how many
+/// advisory locks the session then holds.
 fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(
         "create table seen (locks bigint); \
@@ -150,7 +150,7 @@ async fn large_results_are_read_a_few_at_a_time_and_hold_up_no_other_call_for_lo
     for number in 0..40 {
         record(&store, &format!("large {number}"), noise(2 << 20)).await;
     }
-    // Another process does not know the results and their sizes.
+    // A new store, like that of another process, does not know the results and their sizes.
     let fresh = open().await.unwrap();
     for round in [&fresh, &store] {
         let (before, _) = meter.now();

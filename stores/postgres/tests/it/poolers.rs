@@ -1,4 +1,5 @@
-//! Through `PgBouncer`: the work is done, and the sessions that other clients get are unchanged.
+//! The store and the outbox through `PgBouncer`: they work, and leave nothing behind in sessions that other
+//! clients get.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ async fn texts(client: &mut PgConnection, statement: &'static str) -> Vec<String
 /// The traces that other clients find in all sessions of the pooler. The clients hold all sessions at the
 /// same time.
 async fn others_find(url: &str) -> Vec<Vec<String>> {
-    // All other options keep the driver's defaults.
+    // Leaves out a parameter that the driver sends by default and that the pooler refuses.
     let options = url.parse::<PgConnectOptions>().unwrap().extra_float_digits(None);
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {

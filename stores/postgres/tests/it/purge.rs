@@ -44,7 +44,7 @@ async fn a_store_purges_by_itself_unless_that_is_off() {
     let records = |table: &str| server.sql(&format!("select count(*) from {table}"));
     record(&off, "order", "done").await;
     expire("off");
-    // Five purges of another store show that enough time has passed for a purge of this one.
+    // Five purges of the store `own` show that enough time has passed for a purge of the store `off`.
     for number in 0..5 {
         record(&own, &format!("order {number}"), "done").await;
         expire("own");

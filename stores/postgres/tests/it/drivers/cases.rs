@@ -1,7 +1,7 @@
 //! The cases that every driver must pass.
 
 /// Expands to the cases, in a module that has `Tx`, `Client`, `run` and `commit` of its driver. `$open` opens
-/// the bank, and `$own` says what a call that is dropped leaves of its caller's own writes.
+/// the bank, and `$own` says whether the caller's own writes are kept if the call is dropped.
 macro_rules! cases {
     ($open:path, $own:literal) => {
         use std::panic::AssertUnwindSafe;
@@ -37,8 +37,8 @@ macro_rules! cases {
             Ok(7)
         }
 
-        /// A call in a new transaction, in which the caller also writes before and after the call, and which
-        /// it commits. If the body waits, the call is dropped.
+        /// Begins a transaction, writes, calls `pay`, writes again, and commits. If the body waits, the call
+        /// is dropped.
         async fn committed(bank: &Bank, order: &str, then: Then) -> Result<u32, Failure> {
             let mut client = Client::open(&bank.url()).await;
             let mut tx = client.begin().await;
@@ -209,7 +209,7 @@ macro_rules! cases {
         async fn a_call_that_is_dropped_at_any_point_leaves_nothing_or_all_though_the_caller_commits() {
             let bank = $open().await;
             let (mut whole, mut polls) = (0, 0);
-            // Three calls that end are enough, because more polls reach no new point.
+            // Three calls that end are enough, because with more polls a call reaches no new point.
             while whole < 3 {
                 assert!(polls < 100, "no call ends");
                 let order = format!("{polls}");
@@ -247,7 +247,7 @@ macro_rules! cases {
     };
 
     ($open:path, nested $($nested:ident)*) => {
-        /// How a nested `begin` of a body in its caller's transaction ends without a nested transaction.
+        /// How a body's nested `begin`, in its caller's transaction, fails to begin a nested transaction.
         #[derive(Clone, Copy, Debug)]
         #[allow(dead_code, reason = "a driver that may lose the caller's writes has not all of them")]
         enum Nested {

@@ -187,8 +187,8 @@ mod with_sea_orm {
     super::cases!(Bank::open, "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
-    /// The driver names all its statements. With a cache capacity of 0 it forgets these names, because the
-    /// pooler makes its sessions forget the statements.
+    /// The driver gives all its statements names, and the pooler makes its sessions forget the statements. So
+    /// the cache capacity is 0, which makes the driver forget the names.
     mod through_a_pooler_that_discards {
         use super::{Tx, commit, run};
 
