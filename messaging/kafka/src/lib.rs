@@ -50,9 +50,9 @@
 //!
 //! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` is just
 //!   after the last letter that was sent back. If a redrive leaves out a letter before this offset, it copies
-//!   the letter to the end of the topic. A redrive reads all letters of the topic before the first commit of
-//!   that offset, and after the broker has forgotten the offset. The broker forgets it after
-//!   `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
+//!   the letter to the end of the topic. If the broker has no committed offset for the group, a redrive reads
+//!   all letters of the topic. The broker has none before the first letter was sent back, and it forgets the
+//!   offset after `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
 //!   `retention.ms` and `segment.ms`; otherwise messages go back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker go to another worker only
 //!   after this time.

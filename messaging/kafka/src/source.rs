@@ -12,7 +12,7 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// For each message that the consumer takes at a time, the worker holds up to this many messages, including
+/// The worker holds up to this many times as many messages as the consumer takes at a time, including
 /// messages that wait for a retry.
 const HELD: usize = 20;
 

@@ -20,9 +20,10 @@ tokio::task_local! {
 /// The observer of the calls of one handler.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// The held keys of all handlers, if several handlers run at a time.
+    /// The keys that all handlers of the consumer hold. `None` outside a consumer.
     held: Option<Arc<HeldKeys>>,
-    /// A time, and the summary that lists the operations that keep their results for less than this time.
+    /// The redelivery horizon, and the summary that lists the operations that keep their results for a
+    /// shorter time.
     horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
@@ -31,7 +32,7 @@ pub(crate) struct Observation {
 struct Calls {
     outcome: Option<Outcome>,
     end: Option<CallEnd>,
-    /// The key of the last call, and the attempt that was granted.
+    /// The key of the last call, and the call's attempt, if the call was granted.
     last: Option<(RecordKey, Option<u32>)>,
     holds: Vec<Held>,
     background: Vec<BackgroundWork>,
