@@ -1,6 +1,7 @@
 //! The figures in Prometheus' text exposition format, version 0.0.4.
 //!
-//! Owns the metric names. `ops/` uses the names, and a test compares both with the table in `docs/cli.md`.
+//! Owns the metric names. `ops/` uses the names. Tests compare this file and `ops/` with the table in
+//! `docs/cli.md`.
 
 use std::fmt::Write as _;
 
