@@ -25,7 +25,7 @@
 //!
 //! | idem decides | what the source does |
 //! |---|---|
-//! | acknowledge | marks the offset as done; every 200 ms unless configured, commits the offset up to which all messages are done |
+//! | acknowledge | marks the offset as done; every 200 ms (unless configured), the source commits the offset up to which all messages are done |
 //! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
 //! | reject | sends a copy to the dead letters (key and headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
@@ -64,8 +64,8 @@
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order, and a retried message keeps its place. The message's key is a
 //!   good group: Kafka delivers all messages with one key to one worker, in order.
-//! - **Transactions** are not used, because they make only writes to Kafka and the commit of offsets atomic,
-//!   and include no effect elsewhere.
+//! - **Transactions** are not used, because a transaction covers only writes to Kafka and the commit of
+//!   offsets, and no effect elsewhere.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -76,8 +76,8 @@ impl Source {
         self
     }
 
-    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with
-    /// `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
+    /// The producer that sends copies. Unless this is set, the source makes a producer from the
+    /// configuration, with `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self

@@ -231,7 +231,7 @@ impl<E> Consumer<E> {
         self.choose.as_ref().map_or(proposed, |choose| choose(error, attempt, proposed))
     }
 
-    /// Handles the messages of a stream until it ends and all messages taken from it are settled.
+    /// Handles the messages of a stream until the stream ends and all messages taken from it are settled.
     ///
     /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again after
     /// a pause, which grows while errors follow one another.

@@ -1,7 +1,6 @@
 //! How a message handler's calls ended, as the engine reports it.
 //!
-//! Owns the observer of one handler, and how the observer reaches the tasks that the handler leaves behind.
-//! This module decides nothing.
+//! Owns the observer of one handler, and how `in_tasks` finds this observer. This module decides nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,7 +44,7 @@ impl Observation {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
-    /// Runs a handler, so that its tasks find this observer: see [`in_tasks`](super::in_tasks).
+    /// Runs a handler, so that [`in_tasks`](super::in_tasks) finds this observer.
     pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
         HANDLER.scope(self.clone(), handler)
     }

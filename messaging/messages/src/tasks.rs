@@ -79,7 +79,7 @@ where
     }
 }
 
-/// The task of a handler. Dropping it ends the task.
+/// The task of a handler. Dropping this value ends the task.
 struct Running<T: Send + 'static> {
     /// `None` after the task has ended.
     task: Option<JoinHandle<T>>,

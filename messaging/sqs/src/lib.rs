@@ -39,7 +39,7 @@
 //! # Limits of SQS
 //!
 //! - **12 hours** after a message's receipt, SQS delivers it again, even if its visibility was extended. The
-//!   source shortens longer pauses.
+//!   source shortens a pause that would end later.
 //! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
 //!   after a pause. Above this count, SQS itself moves the message to the dead-letter queue of the policy,
 //!   without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.

@@ -189,8 +189,7 @@ fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)
 }
 
-/// The text, with two characters replaced that SQS refuses. SQS also refuses control characters, but the text
-/// has none.
+/// Replaces two characters that SQS refuses. SQS also refuses control characters, but the text has none.
 fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -27,7 +27,7 @@ use super::word::{HELP, Word};
 pub(crate) struct Choice {
     #[command(flatten)]
     target: Target,
-    /// All records that match, instead of a single one
+    /// All records that match, instead of a single record
     #[arg(long, conflicts_with_all = ["key", "digest"])]
     all: bool,
     #[command(flatten)]

@@ -21,7 +21,7 @@ const ROWS: usize = 200;
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// Also expired records that were not deleted yet
+    /// Also list expired records that are not deleted yet
     #[arg(long)]
     expired: bool,
     /// Only records of this operation

@@ -34,7 +34,7 @@ enum What {
     /// Let a relay publish a message that was set aside, before the later messages of its topic that still
     /// wait
     Retry(One),
-    /// Delete a message that was set aside: it is never published
+    /// Delete a message that was set aside, so that it is never published
     Discard(One),
 }
 

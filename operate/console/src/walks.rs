@@ -172,7 +172,8 @@ impl Walks {
         }
     }
 
-    /// Notes that a record changed. The next requests start a new walk and see the new state when it ends.
+    /// Notes that a record changed. The next requests start a new walk, and see the new state when that walk
+    /// ends.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

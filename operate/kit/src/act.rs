@@ -230,7 +230,7 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     }
 }
 
-/// Puts a key in doubt that was shown in flight with an expired lease. If the record is still of the same
+/// Puts a key in doubt. The key was shown in flight with an expired lease. If the record is still of the same
 /// attempt, this function claims the key as a caller would, and that claim puts the key in doubt.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;

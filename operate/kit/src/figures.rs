@@ -27,7 +27,7 @@ pub struct Figures {
     expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
-    /// How long ago the lease ended that expired first.
+    /// How long ago the earliest of the expired leases ended.
     longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
     oldest_in_doubt: Option<Duration>,
