@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     pub(crate) group: String,
     /// How many messages the worker holds at most, including messages that wait for a retry.
     pub(crate) held: usize,
-    /// The smallest share: how many messages each partition may hold, however many partitions there are.
+    /// How many messages each partition may hold at least, even if the worker has many partitions.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,

@@ -19,7 +19,8 @@ use crate::Error;
 use crate::group::{Context, Settings, Shared, list};
 use crate::received::Received;
 
-/// How long the thread waits for a message before it turns to its other work.
+/// How long one poll waits for a message. Between polls, the thread pauses and resumes partitions, and checks
+/// whether it must end.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Reads the messages of a consumer group.
@@ -124,7 +125,7 @@ impl Polling {
     /// Passes an error on to the reader, unless an earlier error still waits for the reader.
     fn fail(&self, error: KafkaError) {
         if !self.shared.failed.swap(true, Ordering::SeqCst) {
-            // The receiver is gone once the worker ends.
+            // Sending fails only if the worker has ended and dropped the receiver.
             let _ = self.sender.send(Err(error));
         }
     }
@@ -167,7 +168,7 @@ mod tests {
     use super::{Intake, Polling};
     use crate::group::{Context, Settings, Shared};
 
-    /// The state of a worker that holds this many messages.
+    /// The state of a worker that may hold this many messages.
     fn shared(held: usize) -> Arc<Shared> {
         let producer = ClientConfig::new().create().unwrap();
         let (group, retry_topic, dead_letters) = ("shippers".to_owned(), None, "orders-dead".to_owned());

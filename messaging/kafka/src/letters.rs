@@ -1,8 +1,8 @@
 //! The dead letters of a topic, and how their messages go back.
 //!
-//! Kafka removes no single record. So a separate group commits an offset, and all letters before that offset
-//! count as handled. A letter that is kept, but lies before a handled letter, is copied to the end of the
-//! topic.
+//! Kafka cannot remove a single record. So a separate group commits an offset, and all letters before that
+//! offset count as handled. If a letter is kept and a later letter is handled, the kept letter is copied to
+//! the end of the topic.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const READ: &str = "read the dead letters";
 
-/// For each partition that is not read completely, the end offset that it had at the start.
+/// The partitions that are not read completely, each with its end offset at the start of the redrive.
 type Ends = HashMap<i32, i64>;
 
 /// Redrives the letters of a topic.

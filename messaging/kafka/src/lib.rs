@@ -25,7 +25,7 @@
 //!
 //! | idem decides | what the source does |
 //! |---|---|
-//! | acknowledge | marks the offset as done; every 200 ms unless configured, commits the offset up to which all messages are done |
+//! | acknowledge | marks the offset as done; every 200 ms (unless configured), the source commits the offset up to which all messages are done |
 //! | retry after a time | keeps the message and handles it again; with [`Source::retry_topic`], sends a copy there and marks the offset as done |
 //! | reject | sends a copy to the dead letters (key and headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then marks the offset as done |
 //! | give back, at the shutdown | nothing: the offset is not done, and the next worker continues from it |
@@ -50,9 +50,9 @@
 //!
 //! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` is just
 //!   after the last letter that was sent back. If a redrive leaves out a letter before this offset, it copies
-//!   the letter to the end of the topic. A redrive reads all letters of the topic before the first commit of
-//!   that offset, and after the broker has forgotten the offset. The broker forgets it after
-//!   `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
+//!   the letter to the end of the topic. If the broker has no committed offset for the group, a redrive reads
+//!   all letters of the topic. The broker has none before the first letter was sent back, and it forgets the
+//!   offset after `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
 //!   `retention.ms` and `segment.ms`; otherwise messages go back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker go to another worker only
 //!   after this time.
@@ -64,8 +64,8 @@
 //! - **Order**: messages that are in work at the same time have no order. With [`Source::group_by`] the
 //!   messages of a group are handled in order, and a retried message keeps its place. The message's key is a
 //!   good group: Kafka delivers all messages with one key to one worker, in order.
-//! - **Transactions** are not used, because they make only writes to Kafka and the commit of offsets atomic,
-//!   and include no effect elsewhere.
+//! - **Transactions** are not used, because a transaction covers only writes to Kafka and the commit of
+//!   offsets, and no effect elsewhere.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

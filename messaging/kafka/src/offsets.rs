@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 /// A topic, and one of its partitions.
 pub(crate) type Partition = (String, i32);
 
-/// The partition and offset of a message, and the assignment of the partition under which it was delivered.
+/// The partition and offset of a message, and the number of the assignment under which this worker had the
+/// partition when the message was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: Partition,
@@ -84,8 +85,8 @@ impl Offsets {
         self.partitions.clear();
     }
 
-    /// The partitions to pause and the partitions to resume, so that each has an equal share of `held`, but
-    /// at least `least`.
+    /// The partitions to pause and the partitions to resume, so that each partition has an equal share of
+    /// `held`, but at least `least`.
     ///
     /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
@@ -188,7 +189,7 @@ mod tests {
         // A third partition changes the shares, but not the state of the others.
         offsets.assign(orders(2));
         assert_eq!(offsets.paused(&[orders(0), orders(1), orders(2)]), one);
-        // A share is never so small that handlers are idle.
+        // However many partitions there are, a share is at least `least`, so that no handler is idle.
         assert_eq!(offsets.to_change(3, 9)[0].1, none);
     }
 }

@@ -37,7 +37,8 @@ impl Received {
         Self { message, place, shared: shared.clone(), consumer: Arc::downgrade(consumer) }
     }
 
-    /// Sends a copy with the message's headers; the `new` headers replace earlier ones.
+    /// Sends a copy with the message's headers and the `new` headers. A new header replaces an earlier header
+    /// of the same name. `AFTER` and `ERROR` of an earlier copy are left out.
     async fn copy_to(&self, topic: &str, new: &[(&str, String)]) -> Result<(), KafkaError> {
         let own = |name: &str| new.iter().any(|(new, _)| *new == name) || [AFTER, ERROR].contains(&name);
         copy_to(&self.shared.settings.producer, topic, self, |name| !own(name), new).await
@@ -49,7 +50,8 @@ impl Received {
     }
 }
 
-/// Sends a copy of a message with its kept headers and the new headers.
+/// Sends a copy of a message, with those of its headers for which `is_kept` returns true, and with the `new`
+/// headers.
 pub(crate) async fn copy_to(
     producer: &FutureProducer,
     topic: &str,
@@ -112,8 +114,8 @@ impl Delivery for Received {
         let after = (AFTER, after.as_millis().to_string());
         let new = [after, (DELIVERED, delivered), (ORIGIN, self.origin().to_owned())];
         let sent = self.copy_to(topic, &new).await;
-        // The message has no room for the headers of a retry, and never will have. So it becomes a dead
-        // letter.
+        // The message is too large to get the headers of a retry. Sending it later would fail, too, so the
+        // message becomes a dead letter.
         if is_too_large(&sent) {
             let letter = DeadLetter::new(Reason::Exhausted, self.deliveries().unwrap_or(1));
             return self.reject(&letter).await;
@@ -164,7 +166,7 @@ impl Delivery for Received {
         due().unwrap_or_default()
     }
 
-    /// The count of earlier deliveries in the header of a copy, and this delivery. Deliveries to a worker
+    /// The earlier deliveries that the header of a copy counts, plus this delivery. Deliveries to a worker
     /// that died are not counted.
     fn deliveries(&self) -> Option<u32> {
         let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);

@@ -12,7 +12,7 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// For each message that the consumer takes at a time, the worker holds up to this many messages, including
+/// The worker holds up to this many times as many messages as the consumer takes at a time, including
 /// messages that wait for a retry.
 const HELD: usize = 20;
 
@@ -76,8 +76,8 @@ impl Source {
         self
     }
 
-    /// The producer that sends copies. Unless this is set, the source makes one from the configuration, with
-    /// `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
+    /// The producer that sends copies. Unless this is set, the source makes a producer from the
+    /// configuration, with `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self

@@ -40,11 +40,11 @@ pub trait Broker: Sized + Send {
 }
 
 /// Gives the source of a [`Broker`](crate::Broker) its methods `group_by`, `run`, `run_until`, `dead_letters`
-/// and `redrive`, which are the same for all brokers. The three types are the source, its message, and the
-/// client's message, which its message dereferences to. The source must have a field `group_by` for its
-/// [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and the message must have a field `message`. The
-/// methods are not methods of the trait, because the compiler could then not show that their futures are
-/// `Send`.
+/// and `redrive`, which are the same for all brokers. The three arguments are the types of the source, of its
+/// message, and of the client's message. The source's message dereferences to the client's message. The
+/// source must have a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and
+/// the message must have a field `message`. The methods are not methods of the trait, because the compiler
+/// could then not show that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
@@ -221,7 +221,7 @@ where
     stream::unfold(reader, move |reader| async move { Some((reader.lock().await.next(room).await, reader)) })
 }
 
-/// Reports a failure of the broker at the shutdown.
+/// Awaits `ending` for up to `PATIENCE`. Counts and reports a failure of the broker.
 async fn ended_in_time(progress: &Progress, ending: impl Future<Output = Result<(), BrokerError>>) {
     let silent = |_| Err(BrokerError::new("end the work", "the broker did not answer in time"));
     if let Err(error) = timeout(PATIENCE, ending).await.unwrap_or_else(silent) {
@@ -255,7 +255,8 @@ pub trait Reader: Send {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Plan {
-    /// How many messages the consumer holds at a time.
+    /// How many messages the consumer holds at a time. Unless [`Consumer::prefetch`] is set, waiting messages
+    /// do not count.
     pub capacity: usize,
     /// [`Consumer::extend_every`], if the program has set it. Otherwise the broker's crate may set it.
     pub extend_every: Option<Duration>,

@@ -26,7 +26,7 @@ use super::settings::Settings;
 use super::work::{Stage, Works};
 use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
-/// The first and the longest pause after errors of a stream that returns only errors.
+/// The first and the longest pause after an error of the stream, while one error follows another.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// Decides from the error of a handler how its message is settled: see [`Consumer::dispose`].
@@ -70,7 +70,7 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 ///
 /// let store = MemoryStore::new();
 /// let ship = Operation::new("orders.ship");
-/// // As a broker's client gives them; `Message` has the trait `Delivery`.
+/// // A broker's client gives such a stream. `Message` implements `Delivery`.
 /// let messages = stream::iter([Ok(Message("42".into())), Err("the connection is lost"), Ok(Message("43".into()))]);
 /// let handler = |message: &Message| {
 ///     ship.run(&store, message.0.clone(), || async { Ok::<_, Error>("parcel 7".to_owned()) })
@@ -106,7 +106,7 @@ impl<E> fmt::Debug for Consumer<E> {
 }
 
 impl<E> Consumer<E> {
-    /// Ten handlers at a time.
+    /// A consumer that runs ten handlers at a time.
     pub fn new() -> Self {
         Self::default()
     }
@@ -121,10 +121,10 @@ impl<E> Consumer<E> {
     /// At the limit, the consumer takes no more messages from the stream.
     ///
     /// Unless set, the consumer holds as many messages as `concurrency`, and in addition messages that wait.
-    /// A message waits behind an earlier message of its [group](Delivery::group), for a duplicate, or for its
-    /// own retry if the consumer keeps it until then. Together the consumer holds up to 100 times
-    /// `concurrency`. So one waiting group does not stop the other groups, if the broker delivers that many
-    /// messages (for RabbitMQ, set the source's `prefetch`).
+    /// A message waits behind an earlier message of its [group](Delivery::group), for a duplicate whose
+    /// handler runs, or for its own retry if the consumer keeps it until then. With the waiting messages, the
+    /// consumer holds up to 100 times `concurrency`. So one waiting group does not stop the other groups, if
+    /// the broker delivers that many messages (for RabbitMQ, set the source's `prefetch`).
     ///
     /// If set, waiting messages count, too. Then one waiting group can use up the limit, and stop the
     /// consumer.
@@ -174,7 +174,8 @@ impl<E> Consumer<E> {
     }
 
     /// How often the consumer tries a message before it rejects it; at least 1, and 10 unless set. The limit
-    /// applies to messages whose handler panics, or fails although no idempotent call in it failed.
+    /// applies to messages whose handler panics, or fails although no idempotent call in it failed. It also
+    /// applies to messages whose call times out or is misconfigured.
     ///
     /// The number of the try is [`Delivery::deliveries`], plus the retries that the consumer makes without
     /// the broker. For a panic inside an idempotent call, the attempt of the call counts if it is higher.
@@ -230,7 +231,7 @@ impl<E> Consumer<E> {
         self.choose.as_ref().map_or(proposed, |choose| choose(error, attempt, proposed))
     }
 
-    /// Handles the messages of a stream until it ends and all messages taken from it are settled.
+    /// Handles the messages of a stream until the stream ends and all messages taken from it are settled.
     ///
     /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again after
     /// a pause, which grows while errors follow one another.

@@ -19,11 +19,10 @@ pub const KEY: &str = "idem-key";
 /// The header with the number of tries.
 pub const TRIES: &str = "idem-tries";
 
-/// The header with the consumer that set the message aside: the broker's name for the consumer, such as a
-/// group.
+/// The header with the broker's name of the consumer that set the message aside, such as a consumer group.
 pub const CONSUMER: &str = "idem-consumer";
 
-/// The header with the place that the message was sent to: a subject, topic or queue.
+/// The header with the subject, topic or queue that the message was sent to.
 pub const ORIGIN: &str = "idem-origin";
 
 /// The header with the broker's name for the message: [`Delivery::id`](super::Delivery::id).
@@ -74,7 +73,7 @@ impl DeadLetter {
     }
 
     /// Reports, by the error event `dead_letter_is_bare`, that the message is so large that its dead letter
-    /// has no header of ours.
+    /// has none of idem's headers.
     pub fn is_bare(&self, message: &impl Delivery) {
         tracing::error!(
             target: "idem", event = "dead_letter_is_bare", message_id = message.id(), operation = self.operation,
@@ -84,8 +83,8 @@ impl DeadLetter {
     }
 
     /// Names and values of the headers of this message's letter, the most important first. `consumer` is the
-    /// broker's name for the consumer that sets the message aside, and `origin` is the place that the message
-    /// was sent to.
+    /// broker's name for the consumer that sets the message aside, and `origin` is the subject, topic or
+    /// queue that the message was sent to.
     #[must_use]
     pub fn headers(
         &self,

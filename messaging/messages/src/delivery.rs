@@ -1,4 +1,4 @@
-//! The glue to a broker: how a message is settled with it.
+//! The glue to a broker, through which the consumer settles a message.
 
 use std::fmt;
 use std::future::ready;
@@ -8,10 +8,10 @@ use super::DeadLetter;
 
 /// A message as the broker delivered it, and how it is settled with the broker.
 ///
-/// The glue between a broker's client and a [`Consumer`](super::Consumer). The consumer settles each message
-/// once, by one of the first four methods. If such a method fails, the consumer counts the error and reports
-/// it as an event with the error's text, so keep passwords out of that text. The broker then delivers the
-/// message again, and the new delivery gets the recorded result. A failed [`retry`](Self::retry) or
+/// This trait connects a broker's client to a [`Consumer`](super::Consumer). The consumer settles each
+/// message once, by one of the first four methods. If such a method fails, the consumer counts the error and
+/// reports it as an event with the error's text, so keep passwords out of that text. The broker then delivers
+/// the message again, and the new delivery gets the recorded result. A failed [`retry`](Self::retry) or
 /// [`reject`](Self::reject) is repeated, with growing pauses, as long as the message [is
 /// held](Self::is_held).
 ///
@@ -65,16 +65,17 @@ pub trait Delivery {
     fn retry(&self, after: Duration) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The message must be set aside. Acknowledge it only after the dead letter is stored. If only the
-    /// acknowledgement fails, the consumer calls `reject` again, and this call should not store the letter
-    /// again.
+    /// acknowledgement fails, the consumer calls `reject` again, and this second call should not store the
+    /// letter again.
     fn reject(&self, letter: &DeadLetter) -> impl Future<Output = Result<(), Self::Error>>;
 
     /// The consumer shuts down before the message is done, so the broker must deliver it again at once, to
     /// any worker.
     fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Called every [`extend_every`](super::Consumer::extend_every) from the message's arrival until it is
-    /// settled, for brokers that deliver a message again after a time of silence.
+    /// The consumer calls this every [`extend_every`](super::Consumer::extend_every), from the message's
+    /// arrival until the message is settled. It is for brokers that otherwise deliver an unsettled message
+    /// again after some time. Does nothing unless it is overridden.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
     }
@@ -92,8 +93,8 @@ pub trait Delivery {
         false
     }
 
-    /// Whether the broker will not deliver the message again. In that case a message that should be retried
-    /// is set aside, with the reason `exhausted`. `false` unless it is overridden.
+    /// Whether this is the last time that the broker delivers the message. In that case a message that should
+    /// be retried is set aside instead, with the reason `exhausted`. `false` unless it is overridden.
     fn is_last_delivery(&self) -> bool {
         false
     }
@@ -125,7 +126,7 @@ pub trait Delivery {
     }
 
     /// Messages of one group are handled one after another, in the order in which they came. `None`, the
-    /// default, is for a message in no order.
+    /// default, means that the message is in no order.
     ///
     /// A message of a group is retried in its place, after its pause, and later messages of the group wait.
     /// No message of the group goes back to the broker meanwhile, so the broker's count of deliveries does

@@ -57,7 +57,7 @@ impl Gate {
     }
 
     /// Waits until the next pause is over, or until another message finds that the store answers. Waits at
-    /// least a second, because the store may answer other messages and not this one.
+    /// least a second, because the store may answer the calls of other messages, but not of this one.
     pub(crate) async fn wait(&self, pauses: &mut impl Iterator<Item = Duration>) {
         let (first, longest) = PAUSES;
         let pause = pauses.next().unwrap_or(longest);

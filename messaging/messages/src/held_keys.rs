@@ -1,7 +1,7 @@
 //! The keys of the calls that the handlers of one consumer or batch make.
 //!
-//! Owns the waiting inside one consumer or batch: a duplicate continues as soon as the first handler is done,
-//! and does not wait for the end of a lease. This module knows no store.
+//! Owns the waiting inside one consumer or batch: a duplicate's handler runs again as soon as the first
+//! message's handler has ended, and does not wait for the end of a lease. This module knows no store.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -51,7 +51,8 @@ impl HeldKeys {
         }
         let another_ended = {
             let mut keys = self.keys();
-            // This check comes first, because a handler may have made two calls with one key.
+            // This check comes before the counts change. Otherwise a handler that made two calls with one key
+            // would find its own end.
             let is_old = |held: &Held| keys.get(&held.key).is_some_and(|holders| holders.ended != held.ended);
             let another_ended = held.iter().any(is_old);
             for Held { key, .. } in held {

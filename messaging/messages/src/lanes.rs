@@ -44,7 +44,7 @@ impl Place {
     /// Waits until the message before this one is done.
     pub(super) async fn turn(&mut self) {
         if let Some(before) = self.before.take() {
-            // The sender never sends anything, but is only dropped.
+            // The sender sends nothing. Its drop ends this wait.
             let _ = before.await;
         }
     }

@@ -74,14 +74,14 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// |---|---|
 /// | ran and succeeded, or was replayed | acknowledge |
 /// | has run, but its result is not stored | acknowledge |
-/// | has a value that `record_if` refused | retry, from 1 s after the first attempt to 5 min |
+/// | has a value that `record_if` refused | retry; the pause grows from 1 s (after the first attempt) to 5 min |
 /// | is in flight elsewhere, or not due | retry when it can be claimed |
-/// | failed, and was released | retry, from 1 s after the first attempt to 5 min |
+/// | failed, and was released | retry; the pause grows from 1 s (after the first attempt) to 5 min |
 /// | failed for good (`terminal`), now or in an earlier delivery | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed because a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost | retry after 1 s |
-/// | the call is misconfigured | retry, from 1 s after the first try to 5 min; a [`Consumer`] rejects it after [`max_tries`](Consumer::max_tries) |
+/// | the call is misconfigured | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
 ///
 /// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
 /// otherwise. If `call` makes several idempotent calls, the last one that ended without a value decides.
@@ -118,7 +118,7 @@ pub(crate) struct Decision {
     /// How the call got its result.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) cause: Cause,
-    /// The attempt that `choose` saw.
+    /// The number of the attempt that `choose` gets.
     pub(crate) attempt: u32,
 }
 
@@ -200,8 +200,8 @@ impl Tries {
     }
 }
 
-/// As [`settle`], but `choose` decides if a body failed or no idempotent call was made. The observer belongs
-/// to the caller, and stays alive when the call is dropped.
+/// As [`settle`], but if a body failed or no idempotent call was made, `choose` decides how the message is
+/// settled. The observer belongs to the caller, and stays alive when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -264,7 +264,7 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::Exhausted { .. } => Reason::Exhausted,
             Error::Undecodable { .. } => Reason::Undecodable,
             Error::MissingKey { .. } | Error::InvalidKey { .. } => Reason::InvalidKey,
-            // An error of a later version is treated as an error of the body.
+            // An error that a later version of the runtime adds is treated as an error of the body.
             _ => return tries.proposed(Reason::Exhausted),
         },
     };

@@ -1,7 +1,6 @@
 //! How a message handler's calls ended, as the engine reports it.
 //!
-//! Owns the observer of one handler, and how the observer reaches the tasks that the handler leaves behind.
-//! This module decides nothing.
+//! Owns the observer of one handler, and how `in_tasks` finds this observer. This module decides nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,9 +19,10 @@ tokio::task_local! {
 /// The observer of the calls of one handler.
 #[derive(Default)]
 pub(crate) struct Observation {
-    /// The held keys of all handlers, if several handlers run at a time.
+    /// The keys that all handlers of the consumer hold. `None` outside a consumer.
     held: Option<Arc<HeldKeys>>,
-    /// A time, and the summary that lists the operations that keep their results for less than this time.
+    /// The redelivery horizon, and the summary that lists the operations that keep their results for a
+    /// shorter time.
     horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Observation {
 struct Calls {
     outcome: Option<Outcome>,
     end: Option<CallEnd>,
-    /// The key of the last call, and the attempt that was granted.
+    /// The key of the last call, and the call's attempt, if the call was granted.
     last: Option<(RecordKey, Option<u32>)>,
     holds: Vec<Held>,
     background: Vec<BackgroundWork>,
@@ -44,7 +44,7 @@ impl Observation {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
-    /// Runs a handler, so that its tasks find this observer: see [`in_tasks`](super::in_tasks).
+    /// Runs a handler, so that [`in_tasks`](super::in_tasks) finds this observer.
     pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
         HANDLER.scope(self.clone(), handler)
     }

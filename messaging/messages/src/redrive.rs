@@ -1,7 +1,8 @@
 //! Lists dead letters, and sends their messages back to where they came from.
 //!
-//! Owns what happens to a letter on all brokers: first its record is forgotten, then its message is sent. A
-//! broker's crate reads the letters, sends the messages, and removes the letters that were sent.
+//! Owns what happens to a letter on all brokers: first the record of its call is forgotten, if the redrive
+//! forgets records, and then its message is sent. A broker's crate reads the letters, sends the messages, and
+//! removes the letters that were sent.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,7 +37,7 @@ pub struct StoredLetter {
     pub tries: Option<u32>,
     /// The consumer that set the message aside.
     pub consumer: Option<String>,
-    /// The place that the message was sent to, and goes back to.
+    /// The subject, topic or queue that the message was sent to, and goes back to.
     pub origin: Option<String>,
     /// The broker's name for the message itself.
     pub message: Option<String>,
@@ -83,7 +84,7 @@ pub fn is_header_of_letter(name: &str) -> bool {
 pub struct Redrive {
     filter: Arc<dyn Fn(&StoredLetter) -> bool + Send + Sync>,
     store: Option<DynStore>,
-    /// For each operation that was read: its failed records, by the digests of their keys.
+    /// For each operation whose records were read, its failed records by the digests of their keys.
     failures: HashMap<String, HashMap<String, Listed>>,
     done: RedriveSummary,
 }
@@ -199,8 +200,8 @@ impl Redrive {
         self.done
     }
 
-    /// Forgets the record that a letter came from. Returns whether a record was forgotten. A record that has
-    /// changed since it was found stays.
+    /// Forgets the failed record of the call that a letter names. Returns whether a record was forgotten. A
+    /// record that has changed since it was found stays.
     async fn forget(&mut self, about: &StoredLetter) -> Result<bool, StoreError> {
         let StoredLetter { reason, operation, key, origin, .. } = about;
         let failed = [Reason::Terminal, Reason::Exhausted].map(|reason| Some(reason.as_str()));

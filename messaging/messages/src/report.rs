@@ -41,7 +41,8 @@ impl About {
     }
 }
 
-/// The value that the glue to the broker returns for a message, or `None` if the glue panics.
+/// The value that the program's or a broker crate's code returns for a message, or `None` if that code
+/// panics.
 pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }
@@ -137,7 +138,7 @@ pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// Counts a group that waits behind a message that is retried in its place, until this value is dropped.
+/// Counts one more group that waits for a message that is retried in its place, until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());
@@ -194,8 +195,8 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// Starts the counters that alerts use at 0 when the first message of a queue arrives. So an alert sees the
-/// first event of a kind as an increase.
+/// When the first message of a queue arrives, sets the counters for alerts to 0. So an alert sees the first
+/// event of a kind as an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

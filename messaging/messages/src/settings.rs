@@ -1,8 +1,9 @@
-//! The options of a consumer, which the work on each message reads.
+//! The options of a consumer, and how many messages they let it hold.
 
 use std::time::Duration;
 
-/// How many messages, including waiting messages, the consumer may hold for each handler that may run.
+/// How many messages, including waiting messages, the consumer may hold for each handler of its
+/// `concurrency`.
 const WAITING: usize = 100;
 
 /// The options of a [`Consumer`](super::Consumer).
@@ -37,12 +38,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages may be in work or held, not counting messages that wait for others.
+    /// How many messages the consumer may hold. Unless `prefetch` is set, waiting messages do not count.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// How many more messages may be taken when `held` messages are held and `idle` of them wait for others.
+    /// How many more messages may be taken when `held` messages are held and `idle` of them wait for other
+    /// messages or for the end of a pause.
     pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
             Some(_) => self.capacity().saturating_sub(held),

@@ -1,6 +1,7 @@
 //! Requests to the broker about a message, while the message is in work and when it is settled.
 //!
-//! Owns the patience with a slow or faulty broker. This module decides nothing about a message.
+//! Owns how long to wait for a slow broker, and what to repeat after an error of the broker. This module
+//! decides nothing about a message.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
@@ -17,7 +18,8 @@ use super::work::{Verdict, Works};
 use super::{Cause, DeadLetter, Delivery, Disposition};
 
 impl<M: Delivery, H, E> Works<'_, M, H, E> {
-    /// The times at which a message that arrives now is extended, until it is settled.
+    /// The times at which a message that arrives now is extended, until it is settled; `None` if it is never
+    /// extended.
     pub(super) fn rounds(&self) -> Option<Interval> {
         let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
         let mut rounds = interval_at(Instant::now() + every, every);

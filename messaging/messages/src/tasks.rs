@@ -1,7 +1,7 @@
 //! Runs each handler in its own task, so that a consumer uses more than one thread.
 //!
-//! Owns what a handler's task inherits, and that the task ends with its handler. This module knows no
-//! message.
+//! Owns what a handler's task inherits, and the rule that the task ends if the consumer drops the handler.
+//! This module knows no message.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -19,10 +19,10 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 /// thread can do. Pass the result to [`Consumer::run`](super::Consumer::run), or to anything else that takes
 /// such a handler.
 ///
-/// Everything else is the same as without this function: limits, order, shutdown and settlement. A handler
-/// that is dropped has ended before its message is given back, unless it blocks its thread for longer than 5
-/// s. The task does not get the program's task-locals, but it gets `tracing`'s span. Each message costs one
-/// more task.
+/// Everything else is the same as without this function: limits, order, shutdown and settlement. If the
+/// consumer drops a handler, it gives the message back only after the handler has ended, or after 5 s if the
+/// handler blocks its thread for longer. The task does not get the program's task-locals, but it gets
+/// `tracing`'s span. Each message costs an additional task.
 ///
 /// # Panics
 ///
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// The task of a handler. Dropping it ends the task.
+/// The task of a handler. Dropping this value ends the task.
 struct Running<T: Send + 'static> {
     /// `None` after the task has ended.
     task: Option<JoinHandle<T>>,

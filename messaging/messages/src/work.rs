@@ -1,6 +1,6 @@
 //! One message, from its delivery to its settlement with the broker.
 //!
-//! Owns the rule that each message is settled once with the broker, and not before all its work has ended.
+//! Owns the rule that each message is settled once with the broker, and not before its handler has ended.
 //! This module takes nothing from the stream.
 
 use std::fmt::Display;
@@ -48,7 +48,7 @@ pub(super) enum Stage {
 /// How a message is settled, and why; `None` for a message that was not handled.
 pub(super) type Verdict = Option<(Disposition, Cause)>;
 
-/// The state that the work of all messages of a consumer shares.
+/// The state that all messages of a consumer share.
 pub(super) struct Works<'w, M, H, E> {
     pub(super) consumer: &'w Consumer<E>,
     pub(super) handler: &'w H,
@@ -57,7 +57,7 @@ pub(super) struct Works<'w, M, H, E> {
     pub(super) stage: watch::Receiver<Stage>,
     pub(super) gate: Gate,
     pub(super) held: Arc<HeldKeys>,
-    /// How many messages wait for others, or for the end of their pause.
+    /// How many messages wait for other messages, or for the end of their pause.
     pub(super) idle: AtomicUsize,
     #[cfg(feature = "metrics")]
     pub(super) counted: report::Queues,
@@ -125,8 +125,9 @@ where
         place
     }
 
-    /// Runs the handler when it is the message's turn, runs it again in its place if necessary, and decides
-    /// how the message is settled. `None` if the message is not handled.
+    /// Runs the handler when it is the message's turn. Runs it again after a wait for the store or for a
+    /// duplicate, and after a pause if the message is retried in its place. Returns how the message is
+    /// settled, or `None` if the shutdown came first.
     async fn decide(
         &self,
         message: &M,
@@ -228,9 +229,9 @@ where
 }
 
 impl<M, H, E> Works<'_, M, H, E> {
-    /// What to do after a handler that ended with this decision. `another_ended` says that another handler
-    /// with one of its keys ended in the meantime, so a key that this handler found in flight may be free
-    /// now.
+    /// What to do after a handler that ended with this decision. If `another_ended`, another handler with one
+    /// of the keys of this handler ended in the meantime. Then a key that this handler found in flight may be
+    /// free now.
     fn next(&self, decision: &Decision, about: &About, another_ended: bool) -> Next {
         let &Decision { disposition, outcome, cause, attempt, .. } = decision;
         match (cause, &about.key) {
@@ -258,7 +259,7 @@ impl<M, H, E> Works<'_, M, H, E> {
         (disposition, Cause::Panicked)
     }
 
-    /// The value of `wait`, if it ended before the consumer's shutdown began.
+    /// The value of `wait`, or `None` if the consumer's shutdown began first.
     pub(super) async fn unless_closing<W: Future>(&self, wait: W) -> Option<W::Output> {
         match select(pin!(self.reached(Stage::Closing)), pin!(wait)).await {
             Either::Left(_) => None,

@@ -44,8 +44,8 @@ fn about(id: &str, letter: &StreamMessage) -> StoredLetter {
 
 async fn send(jetstream: &Context, letter: &StreamMessage, id: &str, origin: String) -> Result<(), Error> {
     let mut headers = copied(&letter.headers, |name| !is_header_of_letter(name));
-    // The stream drops a second message with this id. That is needed because this redrive may die before it
-    // removes the letter.
+    // This redrive may die before it removes the letter, and then the next redrive sends the message again.
+    // Within its duplicate window, the stream drops the second message, because both have this id.
     headers.insert(NATS_MESSAGE_ID, format!("redrive/{id}"));
     let doing = "send the message back";
     let sent = jetstream.publish_with_headers(origin, headers, letter.payload.clone()).await;

@@ -38,14 +38,14 @@
 //!
 //! - **`max_deliver`**: after the last delivery that this setting allows, the server never delivers the
 //!   message again. If the message must be retried after that delivery, the source sends it to the dead
-//!   letters instead, with the reason `exhausted`. Leave `max_deliver` unset and give the operation
+//!   letters instead, with the reason `exhausted`. So leave `max_deliver` unset and give the operation
 //!   `max_attempts`.
 //! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
 //!   time.
 //! - **`max_ack_pending`** (1,000 unless set) limits all workers of the consumer together. Set it to at least
-//!   the number of messages that all of them hold. With 1, the messages are handled in order. JetStream may
-//!   deliver the messages of one group ([`Source::group_by`]) to different workers, so if several workers
-//!   must keep the order of groups, set it to 1.
+//!   the number of messages that all workers together hold. With 1, the messages are handled in order.
+//!   JetStream may deliver the messages of one group ([`Source::group_by`]) to different workers, so if
+//!   several workers must keep the order of groups, set it to 1.
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
 //!   a message may be delivered again at any time.
 //! - **`Nats-Msg-Id`**: if two messages are *sent* with one id within the stream's duplicate window, the

@@ -15,7 +15,7 @@ use crate::Error;
 /// The characters that are encoded in the headers of a dead letter.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The bytes of a header line beside its name and value: `": "` and the end of the line.
+/// The bytes of a header line in addition to its name and value: `": "` and the end of the line.
 const LINE: usize = 4;
 
 /// The bytes of `NATS/1.0`, the end of that line, and the empty line after the headers.
@@ -67,8 +67,9 @@ impl Received {
             headers.insert(name, utf8_percent_encode(&value, ENCODED).to_string());
         }
         if let Some(place) = self.place() {
-            // The stream drops a second letter with this id. That is needed because this worker may die
-            // before it acknowledges the message.
+            // This worker may die before it acknowledges the message, and then the next worker sends the
+            // letter again. Within its duplicate window, the stream drops the second letter, because both
+            // have this id.
             headers.insert(NATS_MESSAGE_ID, format!("{place}@{consumer}"));
         }
         headers

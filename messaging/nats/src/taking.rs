@@ -1,7 +1,8 @@
 //! Messages from JetStream, a batch at a time.
 //!
-//! The client's own endless stream requests messages ahead of need. The client's buffer would hold delivered
-//! messages that nobody handles, and would not give them back when the worker ends.
+//! This module does not use the client's own endless stream, because that stream requests messages ahead of
+//! need. Its buffer would hold delivered messages that nobody handles, and would not give them back when the
+//! worker ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use idem_messages::{Delivery as _, Reader, Room};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open; less if the consumer's `max_expires` is shorter. If the server restarts,
-/// it forgets the request, and the client gives up the request five seconds after this time.
+/// How long one request stays open; less if the consumer's `max_expires` is shorter. This time is short,
+/// because a server that restarts forgets the request, and the client gives the request up only five seconds
+/// after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Reads messages from a consumer.

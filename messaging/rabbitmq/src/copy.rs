@@ -15,8 +15,8 @@ pub const ROUTING_KEY: &str = "idem-routing-key";
 /// The header in which a quorum queue counts how often a message came back.
 const RETURNED: &str = "x-delivery-count";
 
-/// How the names of the headers start in which RabbitMQ records the path of a message. A copy is sent without
-/// these headers, because RabbitMQ writes new ones.
+/// The headers in which RabbitMQ records the path of a message: each name, or the start of the names. A copy
+/// is sent without these headers, because RabbitMQ writes new ones.
 const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
 
 /// The delivery mode of a message that RabbitMQ writes to disk.
@@ -43,7 +43,7 @@ fn number(properties: &BasicProperties, name: &str) -> u32 {
 }
 
 /// The exchange and the routing key that the message of this copy was sent with; `None` if the message is not
-/// a copy, or if a header, which anybody may have written, is too long for a name.
+/// a copy, or if one of these two headers is too long for a name. Any sender can set the headers.
 pub(crate) fn origin(properties: &BasicProperties) -> Option<(ShortString, ShortString)> {
     let name = |header| ShortString::try_new(text(properties, header)?).ok();
     Some((name(EXCHANGE)?, name(ROUTING_KEY)?))
@@ -57,8 +57,9 @@ pub(crate) fn text(properties: &BasicProperties, name: &str) -> Option<String> {
     }
 }
 
-/// The properties of a copy, with the kept headers and the new headers, which replace earlier ones. The time
-/// to live and the priority are left out, because the queue that the copy goes to decides them.
+/// The properties of a copy, with the kept headers and the new headers. A new header replaces a kept header
+/// of the same name. The time to live and the priority are left out, because the queue that the copy goes to
+/// decides them.
 pub(crate) fn copied(
     properties: &BasicProperties,
     is_kept: impl Fn(&str) -> bool,

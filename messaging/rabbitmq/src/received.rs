@@ -41,7 +41,7 @@ impl Received {
         self.acknowledge().await
     }
 
-    /// The properties of every copy.
+    /// The properties of a copy with these new headers.
     fn properties(&self, new: &[(&'static str, AMQPValue)]) -> BasicProperties {
         let text = |text: &ShortString| AMQPValue::LongString(text.as_str().into());
         let lapin::message::Delivery { exchange, routing_key, properties, .. } = &self.message;

@@ -6,7 +6,8 @@ use aws_sdk_sqs::error::DisplayErrorContext;
 
 use crate::Error;
 
-/// The text includes the error's cause, which the SDK's own `Display` leaves out.
+/// Converts an error of the SDK. The text includes the error's cause, which the SDK's own `Display` leaves
+/// out.
 pub(crate) fn failed<E: StdError>(doing: &'static str) -> impl FnOnce(E) -> Error {
     move |error| Error::new(doing, DisplayErrorContext(error).to_string())
 }

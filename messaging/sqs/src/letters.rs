@@ -31,7 +31,7 @@ impl Receipts {
     }
 }
 
-/// Redrives the letters of a queue, and makes the remaining ones visible again.
+/// Redrives the letters of a queue, and makes the remaining letters visible again.
 pub(crate) async fn redrive(client: &Client, queue: &str, redrive: &mut Redrive) -> Result<(), Error> {
     let mut receipts = Receipts::default();
     let ended = redrive_each(client, queue, redrive, &mut receipts).await;

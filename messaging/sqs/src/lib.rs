@@ -39,13 +39,14 @@
 //! # Limits of SQS
 //!
 //! - **12 hours** after a message's receipt, SQS delivers it again, even if its visibility was extended. The
-//!   source shortens longer pauses.
+//!   source shortens a pause that would end later.
 //! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
 //!   after a pause. Above this count, SQS itself moves the message to the dead-letter queue of the policy,
 //!   without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
 //! - **10 attributes** per message: a dead letter gets as many attributes of this crate as fit. If the
-//!   message has nine attributes, the dead letter gets only the reason; if it has ten, none. The order is
-//!   reason, error, tries, operation, key, origin, deliveries, message, consumer.
+//!   message has nine attributes, the dead letter gets only the reason; if the message has ten, the dead
+//!   letter gets none. The attributes are added in this order: reason, error, tries, operation, key, origin,
+//!   deliveries, message, consumer.
 //! - **Redrive**: a dead letter that the redrive leaves out becomes visible again when the redrive ends. In a
 //!   FIFO queue, such a letter hides the later letters of its group, so repeat the redrive.
 //! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins

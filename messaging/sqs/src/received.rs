@@ -24,8 +24,8 @@ const ATTRIBUTES: usize = 10;
 /// This long after a message's receipt, SQS delivers the message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// A margin. SQS refuses a visibility that ends later than `LONGEST` after the receipt, and SQS began to
-/// measure that time earlier than this process.
+/// How long before `LONGEST` a visibility must end. SQS refuses a visibility that ends later than `LONGEST`
+/// after the receipt, and SQS began to measure that time earlier than this process.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.
@@ -82,7 +82,7 @@ impl Received {
                 attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
             }
         }
-        // The message's own id lets the queue drop a second copy.
+        // By the message's own id, a FIFO queue drops a second copy.
         let letter = copy(client, dead_letters, &self.message, self.id());
         match letter.set_message_attributes(Some(attributes)).send().await {
             Err(error) if is_of_the_message(&error) && !new.is_empty() => Ok(false),
@@ -189,8 +189,7 @@ fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)
 }
 
-/// The text without two characters that SQS refuses. SQS also refuses control characters, but the text has
-/// none.
+/// Replaces two characters that SQS refuses. SQS also refuses control characters, but the text has none.
 fn allowed(text: &str) -> String {
     text.replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

@@ -69,7 +69,7 @@ impl Broker for Source {
         plan.extend_every.get_or_insert(visibility / 3);
         plan.redelivery_horizon.get_or_insert(retention);
         let (deletes, coming) = unbounded_channel();
-        // This task ends when the last message is settled, because the senders are dropped then.
+        // This task ends when the reader and the last message are dropped, because they hold the sender.
         tokio::spawn(delete_all(client.clone(), queue.clone(), coming));
         let shared = Arc::new(Shared { client, queue, dead_letters, visibility, deletes });
         Ok(Taking::new(shared, wait))

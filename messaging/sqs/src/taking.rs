@@ -74,7 +74,7 @@ impl Reader for Taking {
     }
 }
 
-/// Receives at most this many messages. Waits for the first one at most `wait` seconds.
+/// Receives at most this many messages. Waits at most `wait` seconds for the first message.
 pub(crate) async fn receive(
     client: Client,
     queue: String,

@@ -1,9 +1,9 @@
-//! `idem resolve`, `idem forget` and `idem record`: a person's decision about one record or many, carried out
-//! by the same code.
+//! `idem resolve`, `idem forget` and `idem record`: the same code carries out a person's decision about one
+//! record or about many.
 //!
-//! The code chooses the records, checks the decision, asks, and settles each record only if it is still as it
-//! was shown (`record` needs a key that still has no record). It writes nothing before the person has
-//! answered.
+//! The code chooses the records, checks the decision, asks the person, and settles each record only if it is
+//! still as it was shown (`record` needs a key that still has no record). It writes nothing before the person
+//! has answered.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use super::word::{HELP, Word};
 pub(crate) struct Choice {
     #[command(flatten)]
     target: Target,
-    /// All records that match, instead of a single one
+    /// All records that match, instead of a single record
     #[arg(long, conflicts_with_all = ["key", "digest"])]
     all: bool,
     #[command(flatten)]
@@ -159,7 +159,7 @@ impl Chosen {
         format!("This deletes {subject}{state}: the next call runs the body.{warning}")
     }
 
-    /// Asks, and settles the records.
+    /// Asks the person, and settles the records.
     async fn settle(
         &self,
         decision: &Decision,

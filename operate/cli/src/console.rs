@@ -11,7 +11,7 @@ use super::end::{Answer, End};
 use super::output::Output;
 use super::place::text;
 
-/// The shortest token, in bytes. Someone could guess a shorter one.
+/// The least length of a token, in bytes. Someone could guess a shorter token.
 const SHORTEST_TOKEN: usize = 16;
 
 #[derive(Args)]
@@ -19,8 +19,8 @@ pub(crate) struct Console {
     /// The address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:7878", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// A file with the token to sign in with; needed behind a proxy and where other machines can reach the
-    /// address. Otherwise the console makes a token and prints it
+    /// A file with the token for signing in; needed behind a proxy, and if other machines can reach the
+    /// address. Without this option, the console makes a token and prints it
     #[arg(long, env = "IDEM_CONSOLE_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The address that browsers see, behind a proxy: `https://idem.example`

@@ -20,7 +20,7 @@ pub(crate) struct Decider {
     /// Show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
 }
@@ -32,7 +32,8 @@ impl Decider {
         Trail { by, reason: self.reason.clone() }
     }
 
-    /// Asks, unless `--yes` is given. Without a terminal, nobody can answer, so the command changes nothing.
+    /// Asks the person to confirm, unless `--yes` is given. Without a terminal, nobody can answer, so the
+    /// command changes nothing.
     pub(crate) fn ask(&self, what: &str) -> Answer<()> {
         if self.yes {
             return Ok(());

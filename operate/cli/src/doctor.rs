@@ -18,7 +18,8 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// A clock that differs by more than this is reported, because people compare logs by their times.
+/// A difference between the store's clock and this machine's that `doctor` still accepts. It reports a larger
+/// one, because people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
 /// How many times each operation is measured.

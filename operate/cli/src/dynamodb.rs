@@ -7,7 +7,8 @@ use aws_smithy_http_client::tls::{self, rustls_provider::CryptoMode};
 use idem_dynamodb::DynamoDbStore;
 use serde::Deserialize;
 
-/// The region if the URL names an endpoint but no region. The endpoint decides, but the SDK needs a region.
+/// The region if the URL names an endpoint but no region. The endpoint alone decides where requests go, but
+/// the SDK does not work without a region.
 const ANY_REGION: &str = "us-east-1";
 
 const FORM: &str = "expected dynamodb://TABLE[?endpoint=URL][&region=NAME][&partition_key=NAME][&sort_key=NAME:VALUE]\

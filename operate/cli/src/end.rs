@@ -4,8 +4,8 @@ use std::io;
 
 use idem_operate_kit::Error;
 
-/// How a command that did its work ended, with its exit code. The exit codes of errors are the numbers of
-/// their kinds. The help and `docs/cli.md` explain the codes.
+/// How a command that did its work ended, with its exit code. An error's exit code is the number of its
+/// `Kind`. The help and `docs/cli.md` explain the codes.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Done = 0,

@@ -26,7 +26,7 @@ pub(crate) struct Filter {
     /// Only records in flight whose lease has expired: their workers are gone
     #[arg(long)]
     lapsed: bool,
-    /// Only records whose key begins like this; refused where keys are digests
+    /// Only records whose key begins with this text; refused if the store keeps digests of keys
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_prefix: String,
 }
@@ -55,22 +55,22 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 }
 
 impl Filter {
-    /// Whether no option is set.
+    /// Whether none of these options is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
-    /// The states in the options. Records that cannot be read have no state.
+    /// The states that the options name. `unreadable` is left out, because it is no state of a record.
     pub(crate) fn states(&self) -> Vec<State> {
         self.state.iter().copied().flatten().collect()
     }
 
-    /// Whether the options include records that cannot be read.
+    /// Whether the options name `unreadable`.
     pub(crate) fn names_unreadable(&self) -> bool {
         self.state.contains(&None)
     }
 
-    /// Whether the options include records in any state, even records that cannot be read.
+    /// Whether the options name no state. Then records in any state match, and records that cannot be read.
     pub(crate) const fn is_of_any_state(&self) -> bool {
         self.state.is_empty()
     }

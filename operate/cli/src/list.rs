@@ -1,4 +1,4 @@
-//! `idem list`: records as rows, or whole.
+//! `idem list`: prints records as rows, or whole records as JSON.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ const ROWS: usize = 200;
 pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// Also expired records that were not deleted yet
+    /// Also list expired records that are not deleted yet
     #[arg(long)]
     expired: bool,
     /// Only records of this operation
@@ -33,7 +33,7 @@ pub(crate) struct List {
     /// Print whole records with their steps, one JSON object per line
     #[arg(long)]
     full: bool,
-    /// With `--full`: with results, which may be private
+    /// With `--full`, also print results, which may be private
     #[arg(long, requires = "full")]
     results: bool,
     /// Show keys, which are private, instead of their digests

@@ -31,9 +31,10 @@ enum What {
         #[arg(long)]
         errors: bool,
     },
-    /// Publish a message again that was set aside, before the later ones of its topic
+    /// Let a relay publish a message that was set aside, before the later messages of its topic that still
+    /// wait
     Retry(One),
-    /// Delete a message that was set aside: it is never published
+    /// Delete a message that was set aside, so that it is never published
     Discard(One),
 }
 
@@ -136,8 +137,8 @@ impl One {
         output: &mut Output,
     ) -> Answer {
         let id = MessageId::new(&self.id).map_err(failed)?;
-        // This comes before the question, because if there are records, nothing may be done without an entry
-        // in the audit trail.
+        // The records are opened before the question. If this database has a table of records, nothing may be
+        // done without an entry in its audit trail, so the command ends here if the table cannot be opened.
         let records = records(place).await?;
         if self.decider.dry_run {
             output.line(format!("{question} Nothing was done: this is a dry run."))?;

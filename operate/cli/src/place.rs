@@ -128,7 +128,7 @@ pub(crate) fn text(file: &Path) -> Answer<String> {
     String::from_utf8(content(file)?).map_err(wrong)
 }
 
-/// The content of a file, or of this environment variable.
+/// The content of the file, or of this environment variable if no file is given.
 fn given(file: Option<&PathBuf>, variable: &str) -> Answer<Option<Vec<u8>>> {
     let of_variable = || std::env::var(variable).ok().map(String::into_bytes);
     file.map_or_else(|| Ok(of_variable()), |file| content(file).map(Some))

@@ -36,7 +36,7 @@ pub(crate) struct Stats {
     /// The output format: prometheus is for the textfile collector of Prometheus' node exporter
     #[arg(long, value_enum, default_value_t = Format::Table, conflicts_with = "watch")]
     format: Format,
-    /// Print the figures and the open records again and again, until it is interrupted
+    /// Print the figures and the open records again and again, until the command is interrupted
     #[arg(long)]
     watch: bool,
     /// The time between two rounds; each round reads the whole store. 2s unless given, and 60s on DynamoDB,

@@ -30,7 +30,7 @@ pub enum StoreUrl {
     Sqlite(std::path::PathBuf),
     /// `redis://..`, `redis-cluster://[user:password@]host:port,host:port` or
     /// `redis-sentinel://[user:password@]SERVICE@host:port,host:port`. With TLS, `rediss` replaces `redis`. A
-    /// URL of a server or of sentinels can end with `?replicas=N`, which waits for N replicas.
+    /// URL of a server or of sentinels can end with `?replicas=N`, which makes the store wait for N replicas.
     #[cfg(feature = "redis")]
     Redis(idem_redis::RedisStoreBuilder),
     /// `postgres://..`.

@@ -7,13 +7,14 @@ use idem_operate_kit::{Access, Error, Kind, evidence, find};
 
 use super::end::Answer;
 
-/// The record. Without `--scope`, and with `--digest`, the command searches the whole store.
+/// The record that a command is about. Unless both the key and `--scope` are given, the command searches the
+/// store.
 #[derive(Args)]
 pub(crate) struct Target {
     /// The key, as the function's template renders it: `order/42`
     #[arg(conflicts_with = "digest")]
     key: Option<String>,
-    /// The operation it belongs to
+    /// The operation that the key belongs to
     #[arg(long)]
     scope: Option<String>,
     /// The digest that logs and errors show in place of the key
@@ -61,7 +62,7 @@ impl Target {
     }
 }
 
-/// The name of a record in questions and answers.
+/// How questions and output name a record.
 pub(crate) fn called(key: &RecordKey) -> String {
     format!("{} of {}", key.digest(), safe(key.scope().as_str()))
 }

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state of the console.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The forms that were issued to each operator. A form can be sent once, and only by the operator who got it.
-//! The subject of a form stays in this process.
+//! The browser gets only the number of a form. The record and the decision stay in this process.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ const CAPACITY: usize = 4_096;
 /// How many forms of one operator can be open. This limits memory, because a form may hold a result of 2 MB.
 const OF_ONE: usize = 64;
 
-/// The subject of a form.
+/// What a form is about.
 pub(crate) struct Issued {
     pub(crate) key: RecordKey,
     /// The record as the page shows it.
@@ -22,7 +22,7 @@ pub(crate) struct Issued {
     pub(crate) decided: Option<(Decision, Option<String>)>,
 }
 
-/// The open forms, the oldest first: operator, number and subject.
+/// The open forms, the oldest first: operator, number, and what the form is about.
 #[derive(Default)]
 pub(crate) struct Forms(Mutex<VecDeque<(String, String, Issued)>>);
 
@@ -40,7 +40,7 @@ impl Forms {
         number
     }
 
-    /// The subject of this form, if the form was issued to this operator and is sent for the first time.
+    /// What this form is about, if the form was issued to this operator and is sent for the first time.
     pub(crate) fn take(&self, operator: &str, number: &str) -> Option<Issued> {
         let mut forms = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = forms.iter().position(|(name, issued, _)| name == operator && issued == number)?;

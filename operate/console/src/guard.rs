@@ -47,8 +47,8 @@ pub(crate) fn host(request: &Request) -> &str {
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
 }
 
-/// Whether no other site made the browser send this. `Sec-Fetch-Site` shows it, and for a form also `Origin`.
-/// A person may follow a link from another site to the console.
+/// Whether no other site made the browser send this request. `Sec-Fetch-Site` shows this, and for a form
+/// `Origin` must show it, too. A person may follow a link from another site to the console.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);

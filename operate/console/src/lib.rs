@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Everyone whom your login accepts can read and settle every record, so accept only operators. Links are
-//! relative, so the console works under any path. If a proxy rewrites `Host`, give [`Console::origin`] the
-//! address that browsers use.
+//! relative, so the console works under any path. If a proxy rewrites `Host`, pass the address that browsers
+//! use to [`Console::origin`].
 //!
 //! [`Login`] is a login by a token, for apps without their own login. `idem console` uses it.
 //!

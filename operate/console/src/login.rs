@@ -34,7 +34,8 @@ const COOKIE: &str = "idem_console";
 const IDLE: Duration = Duration::from_secs(2 * 3_600);
 /// A session ends after this time even if it is used.
 const LONGEST: Duration = Duration::from_secs(12 * 3_600);
-/// The limit of sessions. A new session evicts the session that was unused for the longest time.
+/// The limit of sessions. At the limit, a new session evicts the session that was unused for the longest
+/// time.
 const SESSIONS: usize = 64;
 /// How long the check of a wrong token takes, to slow down guessing.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -154,7 +155,7 @@ impl Login {
         (request.uri().path() == "/metrics" && self.is_token(bearer)).then(|| Operator::new("metrics"))
     }
 
-    /// The reason to refuse the request before its sender is known, if there is one.
+    /// The reason to refuse the request before its sender is known; `None` to accept it.
     fn refusal(&self, request: &Request) -> Option<&'static str> {
         let headers = request.headers();
         if self.is_local && !is_this_machine(host(request)) {

@@ -47,12 +47,12 @@ impl Sent {
     }
 }
 
-/// The hidden field of a form.
+/// The hidden field with a new form's number.
 fn hidden(visit: &Visit, issued: Issued) -> Markup {
     html! { input type="hidden" name="form" value=(visit.app.forms.issue(&visit.operator.name, issued)); }
 }
 
-/// A record for its page.
+/// A record, and what its page shows about it.
 pub(crate) struct Whole<'k> {
     pub(crate) key: &'k RecordKey,
     pub(crate) record: Record,

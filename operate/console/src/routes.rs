@@ -93,8 +93,8 @@ async fn whole<'k>(app: &App, key: &'k RecordKey, is_open: bool) -> Result<Whole
     let store = evidence::readable(&app.access.store);
     let record = store.get(key).await?.ok_or_else(absent)?;
     let now = walk::now(&app.access.store).await?;
-    // A page opens even if another record of the operation cannot be read. An attempt to record a result
-    // reports that.
+    // The page opens even if another record of the operation cannot be read. `confirm` reports that error
+    // when a person records a result.
     let form = encoding(app, key, &record).await.ok().flatten().unwrap_or(Encoding::Unknown);
     Ok(Whole { key, record, now, form, is_open })
 }

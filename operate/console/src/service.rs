@@ -50,7 +50,7 @@ impl Console {
         self
     }
 
-    /// The console, for an app's router. Clones share their walks and forms.
+    /// The console, for an app's router. Clones of the router share their walks and forms.
     pub fn router(self) -> Router {
         routes::router(Arc::new(self.0))
     }

@@ -1,7 +1,8 @@
 //! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a moment for a new
-//! walk, and then gets the last result with its age. If a request is dropped, the walk continues.
+//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a few seconds for a
+//! new walk. If the walk has not ended by then, the request gets the last result, with its age. If a request
+//! is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +95,8 @@ impl Walks {
         }
     }
 
-    /// A recent result. `None` while the first walk takes longer than a request waits.
+    /// The last result, after a wait for a new walk if there is one. `None` if no walk of this query has
+    /// ended yet.
     pub(crate) async fn get(self: &Arc<Self>, query: &Query) -> Result<Option<Aged>> {
         if let Some(mut running) = self.begin(query)? {
             // The channel closes when the walk has ended.
@@ -170,7 +172,8 @@ impl Walks {
         }
     }
 
-    /// Notes that a record changed. The next requests start a new walk and see the new state when it ends.
+    /// Notes that a record changed. The next requests start a new walk, and see the new state when that walk
+    /// ends.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }

@@ -178,7 +178,7 @@ async fn an_operator_settles_a_key_in_the_app_under_the_name_of_the_apps_login()
     for path in ["/idem/", "/idem/audit", "/idem/metrics", "/idem/nowhere"] {
         assert_eq!(ask(&app, Method::GET, path, &[], "").await.status, StatusCode::UNAUTHORIZED, "{path}");
     }
-    // A page of another site makes the browser send this, with the cookie of the login.
+    // A page of another site makes the browser send this request, with the cookie of the login.
     let elsewhere = [MARA[0], ("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
     let refused = ask(&app, Method::GET, "/idem/?state=completed", &elsewhere, "").await;
     assert_eq!((refused.status, store.pages()), (StatusCode::FORBIDDEN, 0));
@@ -344,12 +344,12 @@ async fn a_read_only_console_changes_nothing_and_notes_who_saw_a_key_and_a_resul
     assert!(open.body.contains(SECRET) && open.body.contains("order-1"), "{open:?}");
     let trail = ask(&app, Method::GET, "/audit", &cookie, "").await;
     assert!(trail.body.contains("mara") && trail.body.contains("revealed"), "{trail:?}");
-    // The entry of the audit trail has no page.
+    // An entry of the audit trail has no page.
     let entries = List::default().with_scope(Scope::new("idem.audit").ok());
     let entry = path_of(&store.inner.list(&entries).await.unwrap().records[0].key);
     let refused = ask(&app, Method::GET, &format!("/{entry}"), &cookie, "").await;
     assert_eq!(refused.status, StatusCode::CONFLICT);
-    // Uses the number of a form that exists but has another action.
+    // The number of the form is valid, but the console issued it for another action.
     let page = ask(&app, Method::GET, &format!("/{}", path_of(&key)), &cookie, "").await;
     let refused = ask(&app, Method::POST, "/confirm", &cookie, &page.form("reveal", "action=forget")).await;
     assert!(refused.status == StatusCode::CONFLICT && refused.body.contains("read-only"), "{refused:?}");
@@ -456,8 +456,8 @@ async fn a_scrape_that_gives_up_ends_no_walk_and_a_later_one_gets_its_figures() 
         at.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
     };
     let begun = looked_at(&text);
-    // The walk took 11 s. The next walk begins later and is delayed, so the last figures are served with
-    // their time.
+    // The first walk took 11 s. The next walk is held up, so the response has the figures of the first walk,
+    // with their time.
     tokio::time::advance(Duration::from_secs(100)).await;
     let Answered { status, body: text, .. } = get(&app, "/idem/metrics").await;
     assert_eq!((status, looked_at(&text)), (StatusCode::OK, begun));
@@ -489,8 +489,8 @@ async fn pages_of_many_requests_cost_one_walk_and_a_record_that_was_shown_none()
     for _ in 0..5 {
         assert_eq!(get(&app, &record).await.status, StatusCode::OK);
     }
-    // The console looks up only once how results are kept: first in the operation, then in the other
-    // operations.
+    // The console finds out only once how results are kept. That takes two walks: one through the operation,
+    // and one through all operations.
     assert_eq!((once, store.pages()), (3, 3));
     for _ in 0..5 {
         assert_eq!(get(&app, "/idem/?state=completed").await.status, StatusCode::OK);

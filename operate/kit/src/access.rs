@@ -10,8 +10,8 @@ use crate::error::Result;
 /// A store and its service's keys.
 #[derive(Clone)]
 pub struct Access {
-    /// The store under its stored names, which may be digests. With the key ring, it reads and writes results
-    /// as the service does.
+    /// The store. Its records have their stored names, in which a digest may replace the key. With a key
+    /// ring, this store reads and writes results as the service does.
     pub store: DynStore,
     /// The same store, which also reads results that are not encrypted.
     pub(crate) lenient: DynStore,

@@ -92,7 +92,7 @@ pub async fn look(access: &Access, key: &RecordKey) -> Result<Option<(Shown, Opt
 /// A person's decision about a record.
 #[derive(Clone)]
 pub enum Decision {
-    /// The effect happened or failed for good, with this result.
+    /// The effect happened, or the call failed for good. This is the result to record.
     Record(Verdict, StoredResult),
     /// The effect did not happen.
     Release,
@@ -147,7 +147,8 @@ impl Decision {
         }
     }
 
-    /// Whether this decision, carried out on the record that was shown as `seen`, leaves `record`.
+    /// Whether `record` is what this decision leaves in the store if the person saw the version `seen` before
+    /// it.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =
@@ -175,8 +176,7 @@ impl Decision {
 ///
 /// # Errors
 ///
-/// The record has changed, or is in a state that does not allow the decision; or the store or the trail
-/// fails.
+/// The record has changed. Or its state does not allow the decision. Or the store or the audit trail fails.
 pub async fn settle(
     access: &Access,
     trail: &Trail,
@@ -230,8 +230,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
     }
 }
 
-/// For a key that was shown in flight with an expired lease. If the key is still at the same attempt, this
-/// claims it as a caller would, and the claim puts it in doubt.
+/// Puts a key in doubt. The key was shown in flight with an expired lease. If the record is still of the same
+/// attempt, this function claims the key as a caller would, and that claim puts the key in doubt.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;
@@ -263,7 +263,7 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
     let claimed = || Error::new(Kind::Refused, "the key was claimed meanwhile; nothing was done");
     let ClaimAnswer::Granted(grant) = store.claim(key, &claim).await? else {
-        // This returns an error whose text says in which state the key is.
+        // If there is a record, this returns an error that names its state.
         check_free(access, key).await?;
         return Err(claimed());
     };

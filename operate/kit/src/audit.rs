@@ -1,4 +1,4 @@
-//! The audit trail, which the same store keeps: who settled which record, when and why.
+//! The audit trail: who settled which record, when and why. It is kept in the store of the records.
 //!
 //! An entry is a separate record in the scope [`TRAIL`]. So the entry remains when the record is forgotten,
 //! and every store can keep it. An entry is started before the action, with a step, and completed after the
@@ -67,11 +67,11 @@ impl Trail {
         })
     }
 
-    /// Runs the action between the two writes of its entry.
+    /// Starts the entry, runs the action, and completes the entry.
     ///
     /// # Errors
     ///
-    /// The entry could not be started, so nothing was done; or the action's own error.
+    /// If the entry cannot be started, nothing is done. Otherwise the action's own error.
     pub async fn around<T>(
         &self,
         store: &DynStore,

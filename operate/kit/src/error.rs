@@ -33,7 +33,7 @@ impl Error {
         Self { kind, text: text.into() }
     }
 
-    /// An error of a wrong request.
+    /// The error for a wrong request.
     pub fn usage(text: impl Into<String>) -> Self {
         Self::new(Kind::Usage, text)
     }

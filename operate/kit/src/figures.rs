@@ -27,7 +27,7 @@ pub struct Figures {
     expired: u64,
     /// How long ago the oldest record in flight was first claimed.
     pub oldest_in_flight: Option<Duration>,
-    /// How long ago the first of the expired leases ended.
+    /// How long ago the earliest of the expired leases ended.
     longest_lapse: Option<Duration>,
     /// How long ago the oldest record in doubt was first claimed.
     oldest_in_doubt: Option<Duration>,
@@ -187,7 +187,7 @@ pub struct Look {
     pub open: Vec<(Listed, Timestamp)>,
 }
 
-/// Counts the records of a walk, and keeps the first `rows` live records in an open state.
+/// Counts the records of a walk, and keeps the first `rows` live records whose state `is_open`.
 ///
 /// # Errors
 ///

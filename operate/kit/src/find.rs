@@ -15,8 +15,8 @@ pub fn scope(name: &str) -> Result<Scope> {
     Scope::new(name.to_owned()).map_err(|error| Error::usage(format!("invalid scope: {error}")))
 }
 
-/// The stored name of a record. `name` is its name, or the stored name that a list shows. Reads the store up
-/// to twice.
+/// The stored name of a record. `name` is its name, or the stored name that a list shows. `None` if there is
+/// no such record. Reads the store up to twice.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
 //! The figures in Prometheus' text exposition format, version 0.0.4.
 //!
-//! Owns the metric names. `ops/` uses the names, and a test compares both with the table in `docs/cli.md`.
+//! Owns the metric names. `ops/` uses the names. Tests compare this file and `ops/` with the table in
+//! `docs/cli.md`.
 
 use std::fmt::Write as _;
 
@@ -8,8 +9,8 @@ use idem_core::protocol::{State, Timestamp};
 
 use crate::figures::{Counted, STATES};
 
-/// The metrics with one value for each operation. The middle of a metric's name is the field of the figures
-/// in JSON.
+/// The metrics with one value for each operation. The middle of a metric's name is the name of the field in
+/// the JSON of the figures.
 const OF_OPERATIONS: [(&str, &str); 6] = [
     ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
     ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),

@@ -1,4 +1,4 @@
-//! The bytes that the service would have recorded for a result, and whether it could read them.
+//! The bytes that the service would have recorded for a result, and whether the service could read them.
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use idem_core::protocol::{StoredResult, Verdict};

@@ -18,8 +18,8 @@ use idem_runtime::{DynStore, MemoryStore};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A store that sends each decision twice, as if the first answer were lost; or refuses steps; or returns a
-/// second page an hour after the first.
+/// A store that applies each decision twice, as if the answer to the first request were lost. It can also
+/// refuse steps, or return a second page whose time is an hour later.
 #[derive(Clone)]
 struct Faulty {
     inner: MemoryStore,

@@ -93,7 +93,8 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// record is started later than 2 s before the deadline. 500 ms before the deadline, handlers that are
     /// still running are dropped and their keys released.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
-        // The deadline is on the clock of this machine, and only the time left counts.
+        // Lambda gives the deadline as a time of this machine's clock. From here on, only the time left
+        // counts.
         let time_left = deadline.duration_since(SystemTime::now()).unwrap_or_default();
         self.deadline = Instant::now().checked_add(time_left);
         self
@@ -283,7 +284,7 @@ impl<'p, 'b, R> Message<'p, 'b, R> {
     fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
         let Some((place, record)) = group.pop_front() else { return };
         let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };
-        // This fails if the batch is ending; then the record is delivered again.
+        // If the batch is ending, this fails, and Lambda delivers the record again.
         let _ = taken.send(message);
     }
 }

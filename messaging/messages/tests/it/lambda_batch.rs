@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::events::Events;
 use crate::message_support::{Failure, SCOPE, Shop, key};
 
-/// A message with an id and a text. The text has the order, and how its call ends.
+/// A message with an id and a text. The text names the order, and says how the order's call ends.
 fn message((id, body): &(&str, &str)) -> SqsMessage {
     let mut message = SqsMessage::default();
     (message.message_id, message.body) = (Some((*id).to_owned()), Some((*body).to_owned()));
@@ -24,7 +24,7 @@ fn message((id, body): &(&str, &str)) -> SqsMessage {
     message
 }
 
-/// A standard queue's messages, `(id, text)`.
+/// A standard queue's messages, each given as `(id, text)`.
 fn standard(messages: &[(&str, &str)]) -> Vec<SqsMessage> {
     messages.iter().map(message).collect()
 }
@@ -236,6 +236,6 @@ async fn changes_of_an_item_are_in_order_and_a_rejected_one_that_stops_its_shard
     let batch = Batch::new().dispose(|_: &Failure, _, _| Disposition::reject(Reason::Terminal));
     let response = batch.process(changes_of_one_item(), |_| async { Err::<(), _>(Failure::Final) });
     assert_eq!(failures(&response.await).len(), 50);
-    // There is only one event, because the other records, which have the same key, wait for the first.
+    // There is only one event, because the later changes of the item wait for the first change.
     assert_eq!(events.only("record_stops_shard")[0], "ERROR");
 }

@@ -190,7 +190,7 @@ async fn an_operation_that_forgets_before_the_broker_does_is_reported_once() {
     let shop = Shop::of(Operation::new(SCOPE).ttl(ttl));
     let run = async |horizon: Duration| {
         let messages = stream::iter(shop.broker.messages(&["1 ok", "2 ok"]));
-        // The handler has its own observer inside the consumer's.
+        // The handler has its own observer inside the consumer's observer.
         let observed = async |shipping| idem::observe(shipping).await.value;
         let consumer = Consumer::new().redelivery_horizon(horizon);
         consumer.run(messages, |m| observed(shop.ship(m))).await.forgetful

@@ -53,7 +53,7 @@ async fn a_gauge_says_how_many_groups_wait_behind_a_message() {
     let held_up = || values(&snapshots, "idem_message_groups_held_up").into_values().collect::<Vec<_>>();
     let consumer = shop.consume(Consumer::new(), &["a1 twice a", "b1 twice b", "c ok"]);
     let look = async {
-        // Both first messages have failed once, and are tried again a second later.
+        // The first message of each group has failed once, and is tried again a second after that failure.
         tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
         held_up()
     };

@@ -15,7 +15,7 @@ use crate::message_support::{Broker, Failure, Message, SCOPE};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Blocks its thread until the condition holds, or for a long time.
+/// Blocks its thread until the condition holds, or at most for `LONG`.
 fn block_until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() && begin.elapsed() < LONG {

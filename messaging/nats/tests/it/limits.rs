@@ -62,7 +62,7 @@ async fn a_shutdown_forgets_no_message_that_is_at_its_last_delivery() {
     }
     let (first, ships) = (Arc::new(Semaphore::new(0)), shop.clone());
     let waits = first.clone();
-    // One of ten handlers ends, so that another message can be taken. The other handlers hang.
+    // The handler of order 0 ends, so that an eleventh message can be taken. The other handlers hang.
     let hangs = shop.notes(move |order| {
         let (first, shop) = (waits.clone(), ships.clone());
         async move {

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the queue of the dead letters is missing. With one delivery a second, the delivery limit would be
-/// used up earlier.
+/// How long the exchange of the dead letters has no queue. If each failed rejection used up a delivery, one a
+/// second, the delivery limit would be reached earlier.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -81,8 +81,8 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     };
     let summary = until_over(|end| orders.source().run_until(end, settings, handler), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
-    // The copy in flight is stored when the alarm ends, and its repetition stores it again, so there may be
-    // more than three letters.
+    // The source repeats a copy that was held up. When the alarm ends, RabbitMQ may store both copies, so
+    // there may be more than three letters.
     assert!(orders.letters().await.len() >= 3);
 }
 
@@ -234,7 +234,8 @@ async fn unread_messages_go_back_while_a_handler_still_runs(rabbit: &Node) {
     assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (1, 1, 0), "{summary:?}");
 }
 
-/// RabbitMQ drops a message that was given back more often than the queue's `x-delivery-limit` allows.
+/// A look gives the letters back, and RabbitMQ drops a message that was given back more often than the
+/// queue's `x-delivery-limit` allows.
 async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
     let (orders, dead) = (Orders::open(rabbit, "looks").await, "looks-quorum");
     let mut arguments = FieldTable::default();

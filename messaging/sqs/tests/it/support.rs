@@ -11,7 +11,8 @@ use idem_sqs::{Received, Source, Summary};
 /// How long SQS hides a message from other workers, in seconds.
 const VISIBILITY: &str = "5";
 
-/// The visibility timeout of a dead letter, which a redrive may leave hidden.
+/// The visibility timeout of a dead letter, in seconds. It is short, because a redrive may leave a letter
+/// hidden.
 const VISIBILITY_OF_LETTERS: &str = "2";
 
 #[derive(Clone)]
@@ -22,9 +23,9 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// `kind` is the end of the names: nothing, or `.fifo`.
+    /// `kind` is the end of the queue names: nothing, or `.fifo`.
     pub(crate) async fn open(url: &str, name: &str, kind: &str) -> Self {
-        // SQS allows names of 80 characters, and `open` appends to this name.
+        // SQS allows names of up to 80 characters, and `open` appends text to this name.
         let name: String = name.chars().take(60).collect();
         let visibility = [VISIBILITY, VISIBILITY_OF_LETTERS];
         let (client, queue, dead) = open(url, &name, kind, visibility).await.unwrap();

@@ -84,7 +84,7 @@ impl Idem {
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ended {
         use std::io::Write as _;
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        // A command that does not read its input may have ended already.
+        // Writing fails if the command has ended without reading its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         Ended::of(&child.wait_with_output().unwrap())
     }
@@ -112,7 +112,7 @@ impl Idem {
             out.push(byte[0]);
         }
         before.await;
-        // A command that does not ask has ended already.
+        // Writing fails if the command has ended without asking.
         let _ = writeln!(stdin, "{typed}");
         // Standard input stays open until the command has ended, because closing it would close the terminal.
         stdout.read_to_end(&mut out).unwrap();
@@ -170,7 +170,8 @@ pub(crate) fn digests(keys: &[&RecordKey]) -> Vec<String> {
     digests
 }
 
-/// Claims a key for so short a time that its lease or its record expires at once.
+/// Claims a key, and waits until the short lease has expired. If `ttl` is short, too, the record has expired
+/// by then.
 pub(crate) async fn lapse<S: Store>(store: &S, key: &RecordKey, on_crash: OnCrash, ttl: Duration) {
     let lease = Duration::from_millis(1);
     store.claim(key, &claim().with_lease(lease).with_ttl(ttl).with_on_crash(on_crash)).await.unwrap();

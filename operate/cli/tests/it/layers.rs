@@ -95,13 +95,13 @@ async fn a_store_says_how_it_is_wrapped() {
             .with_environment("IDEM_KEY_RING", ring)
             .with_environment("IDEM_KEY_SECRET", &hex(&secret))
     };
-    // Only the mark shows the encryption: no operation has a result.
+    // Only the mark shows the encryption, because no operation has a result.
     let words = ["resolve", stored, "--scope", SCOPE, "--completed", "1", "--yes"];
     for more in [&[][..], &["--unencrypted"]] {
         let refused = plain.run(&[&words[..], more].concat()).ended(5);
         assert!(refused.err.contains("--key-ring-file"), "{refused:?}");
     }
-    // The command does not record under a name that the service would not look for.
+    // The command does not record a result under a name that the service would not look for.
     let words = ["record", "order-2", "--scope", SCOPE, "--completed", "1", "--yes", "--unencrypted"];
     assert!(plain.run(&words).ended(5).err.contains("--key-secret-file"));
     let refused = plain.run(&["show", "order-1", "--scope", SCOPE]).ended(5);
@@ -202,8 +202,8 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
     // The command finds the record by its stored name, which is a digest.
     let listed = shop.idem.run(&["--json", "list", "--keys"]).one();
     shop.idem.run(&["show", listed["key"].as_str().unwrap(), "--scope", SCOPE]).ended(0);
-    // The keys of the operation `plain` are not digests, so `b` is absent, even if another operation has
-    // digests and the store has no marks.
+    // The keys of the operation `plain` are not digests, so the command reports `b` as absent. It does so
+    // even if another operation has digests and the store has no marks.
     for has_other in [false, true] {
         let shop = Shop::new();
         if has_other {
@@ -212,7 +212,7 @@ async fn a_store_that_keeps_digests_of_keys_is_not_said_to_have_no_record() {
         bring(&shop.store, &key_of("plain", "a"), State::Completed).await;
         shop.idem.run(&["show", "b", "--scope", "plain"]).ended(1);
         if has_other {
-            // The error mentions the secret, because a wrong secret would have the same effect.
+            // The error mentions the secret, because the command finds no record under a wrong secret.
             let wrong = Idem::new(&*shop.idem.store).with_environment("IDEM_KEY_SECRET", &hex(&[1; 32]));
             let refused = wrong.run(&["show", "order-1", "--scope", SCOPE]).ended(1);
             assert!(refused.err.contains("secret"), "{refused:?}");

@@ -17,7 +17,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The expressions of the rules, by the alert's name.
+/// The rules: the name and the expression of each alert.
 fn rules() -> Vec<(String, String)> {
     let text = read("ops/prometheus/idem-alerts.yml");
     let mut rules = Vec::new();
@@ -50,8 +50,8 @@ fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
     assert!(rules.len() >= 18 && panels.len() >= 14, "{} {}", rules.len(), panels.len());
     for (place, expression) in rules.iter().chain(&panels) {
         let is_other = |c: char| !c.is_ascii_alphanumeric() && c != '_';
-        // The quotes alternate: an even piece ends with a label and its comparison, an odd piece is the
-        // compared value.
+        // Quotes split the expression into pieces, numbered from 0. An even piece ends with a label and its
+        // comparison, and an odd piece is the compared value.
         let code = || expression.split('"').step_by(2);
         let values = expression.split('"').skip(1).step_by(2).flat_map(|values| values.split('|'));
         let names = code().flat_map(|code| code.split(is_other)).filter(|word| word.starts_with("idem_"));

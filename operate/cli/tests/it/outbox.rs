@@ -1,4 +1,4 @@
-//! `outbox`: lists the messages that a relay set aside, publishes them again, or deletes them.
+//! `outbox`: lists the messages that a relay set aside, lets a relay publish them, or deletes them.
 
 use idem::outbox::Outbox;
 use idem::protocol::State;

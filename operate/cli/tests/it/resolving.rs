@@ -51,7 +51,7 @@ async fn a_dry_run_and_a_no_do_not_even_claim_a_lapsed_key() {
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
     shop.idem.run_on_terminal(&words, "no", async {}).await.ended(6);
     assert_eq!(state_of(&shop.store, &key("order-1")).await, Some(State::InFlight));
-    // A call takes the key over before the person answers.
+    // Another call claims the key before the person answers.
     let ended = shop.idem.run_on_terminal(&words, "yes", async {
         shop.store.forget(&key("order-1")).await.unwrap();
         lapse(&shop.store, &key("order-1"), OnCrash::InDoubt, DAY).await;

@@ -1,4 +1,4 @@
-//! The whole sequence on a file and each real server: a key in doubt is found, shown, resolved and replayed.
+//! The whole sequence on a file and on real servers: a key in doubt is found, shown, resolved and replayed.
 
 use std::time::Duration;
 

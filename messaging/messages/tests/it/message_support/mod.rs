@@ -31,7 +31,8 @@ pub enum Failure {
     Idem(#[from] Error),
 }
 
-/// A request that the broker got: the seconds since its start, and the request with its message.
+/// A request that the broker got: the seconds since the broker's start, and the request with the order of its
+/// message.
 pub type Told = (u64, String);
 
 /// A broker in the test's own task. None of its parts is `Send`.
@@ -101,7 +102,7 @@ impl Broker {
         stream::iter(self.messages(texts)).chain(stream::pending())
     }
 
-    /// Makes the broker fail at each such request.
+    /// Makes the broker fail at each request with this text.
     pub fn fail(&self, what: &str, failing: Failing) {
         self.failing.borrow_mut().insert(what.to_owned(), failing);
     }
