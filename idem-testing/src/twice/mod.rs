@@ -90,10 +90,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///
 /// # Panics
 ///
-/// The future of a request panics if its handler did something twice or answered otherwise the second time.
+/// The future of a request panics if its handler did something twice or gave another answer the second time.
 /// The message names the method, the path and the difference. The drop of the last clone panics if nothing
-/// was checked: no request had a key, or no request with a key made an idempotent call in the task of the
-/// test or raised the effects.
+/// was checked. That is so if no request had a key, or if the requests with a key neither made an idempotent
+/// call in the task of the test nor raised the effects.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
@@ -128,7 +128,8 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Drops no run: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
+    /// Drops no run. For handlers whose key is in doubt after a broken connection, or that have
+    /// `max_attempts`.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

@@ -58,8 +58,8 @@ pub async fn send(producer: &FutureProducer, name: &str, body: &str) -> KafkaRes
     producer.send(record, PATIENCE).await.map(drop).map_err(|(error, _)| error)
 }
 
-/// How many messages of the topic and its retries the group has not committed. `looking` has the settings of
-/// the group, but does not join it.
+/// How many messages of the topic and of its retry topic the group has not committed. `looking` has the
+/// settings of the group, but does not join the group.
 pub async fn left(looking: &Arc<BaseConsumer>, name: &str, partitions: i32) -> Result<u64, Failure> {
     let (looking, topics) = (looking.clone(), [name.to_owned(), format!("{name}-retry")]);
     let count = move || {

@@ -14,7 +14,7 @@ pub(crate) fn required(found: Option<PathBuf>, name: &str, word: &str) -> PathBu
     })
 }
 
-/// The program at this place in the folder `target` of the workspace, if it is there.
+/// The program at this path in the folder `target` of the workspace, if it exists.
 pub(crate) fn in_target(path: &str) -> Option<PathBuf> {
     let target = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
     Some(target.join(path)).filter(|path| path.exists())

@@ -93,8 +93,8 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
-    /// Kills the master. Only from now on do the sentinels react after half a second, so before that, a
-    /// master that pauses on a busy machine stays the master.
+    /// Kills the master. From now on the sentinels promote the replica after half a second. Until now they
+    /// waited longer, so that a master that pauses on a busy machine stays the master.
     pub fn kill_master(&mut self) {
         for sentinel in &self.sentinels {
             let setting = format!("sentinel set {} down-after-milliseconds 500", Self::SERVICE);

@@ -18,7 +18,7 @@ pub enum Action {
     /// The answer arrives, and the worker that was granted the key sends this request instead of starting the
     /// body.
     End(usize, Call),
-    /// The answer is lost; the same owner sends the request again.
+    /// The answer is lost. The same owner sends the request again.
     LoseAnswer(usize),
     /// The worker sends its request again while the first one is still under way.
     AskAgain(usize),

@@ -17,7 +17,7 @@ use crate::books::Books;
 /// The path of the method.
 pub(crate) const PAY: &str = "/bank.Bank/Pay";
 
-/// How many bytes come before each message: whether it is compressed, and its length.
+/// How many bytes come before each message: one says whether the message is compressed, four are its length.
 const PREFIX: usize = 5;
 
 /// The body of a request.

@@ -19,7 +19,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// Checks every order. `begun` is how many bodies the kills may have interrupted.
+    /// Checks every order. The kills and outages may have interrupted at most `begun` bodies.
     pub(crate) async fn of(shop: &Shop, orders: u64, begun: usize) -> Result<Self, Failure> {
         let mut violations = Vec::new();
         // `given` has the recorded answers of each order. `not_recorded` has the orders with an answer that

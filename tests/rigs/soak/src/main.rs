@@ -137,7 +137,8 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
     let mut verdict = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
-    // A disturbed server disturbs every worker, because no worker can renew its leases.
+    // While a server is disturbed, no worker can renew its leases. So such a disturbance counts once for each
+    // worker.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
     // In each worker, the fault injection makes the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;

@@ -198,7 +198,7 @@ impl Lane<'_> {
             let begun = lines.recv_timeout(PATIENCE)?;
             let begin = Instant::now();
             if begun != "began" {
-                // The previous worker had recorded the result, and died before it printed it.
+                // The previous worker had recorded the result, and was killed before it printed the result.
                 return Ok(serde_json::from_str(&begun)?);
             }
             if let Ok(result) = lines.recv_timeout(if is_killed { usual } else { PATIENCE }) {

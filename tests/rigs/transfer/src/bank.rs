@@ -38,8 +38,8 @@ pub(crate) fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql://")
 }
 
-/// A pool that also works through a transaction pooler: it sends no parameter that a pooler refuses. Its
-/// users run statements without a name, or by `raw_sql`.
+/// A pool that also works through a transaction pooler, because it sends no parameter that a pooler refuses.
+/// Users of this pool must run statements without a name, or by `raw_sql`.
 pub(crate) async fn pool(url: &str) -> Result<PgPool, Failure> {
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
     Ok(PgPoolOptions::new().max_connections(4).connect_with(options).await?)

@@ -191,8 +191,8 @@ async fn work_and_publish(
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is
-/// killed or all are made and published.
+/// Makes transfers in random order, also those that are made already, and notes a word for each. Returns when
+/// all transfers are made and published, unless the worker is killed first.
 async fn work(
     bank: &Bank,
     connection: &mut Connection,
