@@ -1,5 +1,5 @@
-//! Tests of many callers at once, by the clock and by their requests to the store. The simulation tests which
-//! callers run and which are refused.
+//! Tests of many callers at once: how long they wait, and how many requests they send to the store. The
+//! simulation tests which callers run and which are refused.
 
 use crate::support;
 

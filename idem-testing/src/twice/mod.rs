@@ -108,9 +108,9 @@ pub struct Twice<S, K = ()> {
 
 impl<S, K> Twice<S, K> {
     /// Counts what a request, message or call may do once, such as charges or sent messages. `count` is
-    /// called before and after each request, message or call, which may raise the count by one: count orders,
-    /// not their rows. With `effects`, a test must not make several requests, messages or calls at the same
-    /// time.
+    /// called before and after each request, message or call. Each of these may raise the count by one, so
+    /// count orders, not their rows. With `effects`, a test must not make several requests, messages or calls
+    /// at the same time.
     #[must_use]
     pub fn effects<F>(mut self, count: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

@@ -46,7 +46,7 @@ impl RedisCluster {
 }
 
 fn node() -> Server {
-    // The default port of the bus, 10,000 above the node's port, may not be a valid port.
+    // By default, the port of the bus is the node's port plus 10,000, and another program may use that port.
     let bus = free_port().to_string();
     Server::start(move |port, folder| {
         let mut command = Command::new(program());

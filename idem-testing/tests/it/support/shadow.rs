@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: the next answer shows
-//! that a rule has written a wrong record. `claims` judges the answers to claims.
+//! Owns the decision which promise an answer breaks. It must not look at the record. If a rule has written a
+//! wrong record, the next answer shows that. `claims` judges the answers to claims.
 
 mod claims;
 

@@ -140,7 +140,7 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
     // While a server is disturbed, no worker can renew its leases. So such a disturbance counts once for each
     // worker.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
-    // In each worker, the fault injection makes the store unavailable every few seconds.
+    // In each worker, the injected faults make the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;
     let outages = options.workers * seconds * 2;
     let own = ["dropped", "panicked", "timed_out", "failed"].map(|what| verdict.count(what));

@@ -143,7 +143,7 @@ async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Re
     Ok(true)
 }
 
-/// Kills as many workers as asked for, and checks what they left.
+/// Kills as many workers as `options` says, and checks the lines that they wrote.
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;

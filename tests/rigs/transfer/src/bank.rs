@@ -100,7 +100,8 @@ impl Bank {
         Ok(())
     }
 
-    /// An aggregate of a table. The number arrives as text, because `raw_sql` returns all values as text.
+    /// The value of an aggregate function over a table. It arrives as text, because `raw_sql` returns all
+    /// values as text.
     pub(crate) async fn count(&self, what: &str, table: &str) -> Result<i64, Failure> {
         let text = match self {
             Self::Postgres(bank) => {
