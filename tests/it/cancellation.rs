@@ -1,4 +1,5 @@
-//! Tests of what happens to the key when the caller goes away. The simulation tests what a panic leaves.
+//! Tests of what happens to the key when the caller goes away. The simulation tests what happens to it after
+//! a panic.
 
 use crate::support;
 

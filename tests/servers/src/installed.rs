@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub(crate) fn required(found: Option<PathBuf>, name: &str, word: &str) -> PathBuf {
     found.unwrap_or_else(|| {
         let line = format!("{name} is not installed: run `scripts/servers {word}`, which installs it\n");
-        // `eprintln` would write to the capture of a test, which is lost when the process ends.
+        // `eprintln` would write to the captured output of a test, which is lost when the process ends.
         let _ = std::io::stderr().write_all(line.as_bytes());
         std::process::exit(2)
     })

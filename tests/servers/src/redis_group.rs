@@ -103,7 +103,7 @@ impl RedisSentinel {
         self.master.server().kill();
     }
 
-    /// Returns once the sentinels name the replica as the master and it has become one.
+    /// Returns once the sentinels name the replica as the master, and the replica has become a master.
     pub fn until_promoted(&self) {
         let port = self.replica.port();
         for sentinel in &self.sentinels {

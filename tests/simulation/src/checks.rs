@@ -381,8 +381,8 @@ impl State {
         else {
             return;
         };
-        // A renewal is sent after a third of the lease. A failed renewal is sent again within its timeout and
-        // less than a sixth of the lease.
+        // The engine sends a renewal after a third of the lease. If that fails, the engine sends it again
+        // less than a sixth of the lease later.
         let lease = Duration::from_millis(operation.lease);
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };

@@ -60,7 +60,8 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         (report, world)
     });
     drop(runtime);
-    // The stores of the processes contain the world, which would otherwise keep itself alive.
+    // The stores of the processes contain the world. If they were not dropped here, the world would keep
+    // itself alive.
     let processes = std::mem::take(&mut world.lock().processes);
     drop(processes);
     IN_HISTORY.set(false);

@@ -250,7 +250,7 @@ pub(crate) async fn a_walk_gives_what_stays_while_others_come_and_go(t: &Trial) 
             t.take(&t.key(format!("comes {round}"))?).await?;
         }
         round += 1;
-        // A claim that is refused during the walk must not disturb the walk.
+        // A record may change during the walk.
         if let Some(key) = staying.get(round) {
             t.claim(key, &t.ask()).await?;
         }

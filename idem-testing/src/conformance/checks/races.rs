@@ -19,7 +19,7 @@ use idem_core::protocol::{
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
-/// Fails if a race takes longer than two minutes, because its workers then make no progress.
+/// Fails if a race has taken longer than two minutes: its workers then make no progress.
 fn in_time(begin: Instant) -> Checked {
     that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
 }

@@ -1,8 +1,8 @@
 //! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
 //! the alphabet, and compares the answer and the record with the pure protocol's.
 //!
-//! Owns which traces there are and their order: the shortest first, so that the first failing trace is also
-//! the shortest that shows the fault.
+//! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
+//! that shows the fault.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;

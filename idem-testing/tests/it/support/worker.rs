@@ -1,6 +1,6 @@
 //! A worker in the model: what it waits for, what it does with an answer, and how it ends.
 //!
-//! Owns what a caller of the protocol does. The rules decide which answer it gets.
+//! Owns what a caller of the protocol does. The rules decide which answer the caller gets.
 
 use super::one_key::OneKey;
 use super::protocol::{

@@ -99,7 +99,7 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
     }
 }
 
-/// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
+/// Runs the demo, prints one line of JSON, and returns whether every promise was kept.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let folder = tempfile::tempdir()?;
     let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path(), "")?;

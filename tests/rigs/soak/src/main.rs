@@ -29,8 +29,8 @@
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;
 //! * more repeated runs than disturbed calls;
-//! * a repeated run without `recovered`, unless the run before it failed; after a failure, a run before the
-//!   key was due;
+//! * a repeated run without `recovered`, unless the run before it failed;
+//! * after a failure, a run that began before its key was due;
 //! * two runs of a key under `in_doubt`;
 //! * a key without a result at the end, unless it is in doubt under that policy.
 

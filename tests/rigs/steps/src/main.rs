@@ -4,11 +4,11 @@
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
 //! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start
-//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process on the
-//! annotated function below and kills it (`kill -9`) at a random moment, again and again; it lets some
-//! workers run, which completes the order. All processes write lines to one file: `effect ORDER STEP VALUE`
-//! when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the step has returned. The example prints
-//! one line of JSON and ends with 1 on any violation:
+//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process, which
+//! calls the annotated function below, and kills the process (`kill -9`) at a random moment, again and again.
+//! It lets some of the processes run, and such a process completes the order. All processes write lines to
+//! one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the
+//! step has returned. The example prints one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
 //! * two acknowledged values of one step, or an acknowledged value that no effect has;

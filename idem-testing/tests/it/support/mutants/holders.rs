@@ -114,7 +114,7 @@ pub fn refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InFlight || asked.now < record.lease_until))
 }
 
-/// The step of an effect that happened is refused after the lease, and the effect happens again.
+/// After the lease, a step is refused although its effect has happened, so the effect happens again.
 pub fn step_refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| asked.now < record.lease_until))
 }
@@ -137,8 +137,8 @@ pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A settled doubt that is released unused becomes a lapsed lease that expires, and then the body starts
-/// again.
+/// If a claim that settled a doubt is released unused, the record becomes a lapsed lease that expires. Then
+/// the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| match new.state {
         State::InDoubt => {
