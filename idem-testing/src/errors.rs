@@ -42,7 +42,7 @@ fn call(operation: &str) -> CallId {
     CallId::from(&RecordKey::new(scope, key))
 }
 
-/// [`Error::InFlight`]: a call with the same key is in flight, and `retry_after` is left of its lease.
+/// [`Error::InFlight`]: a call with the same key is in flight. Its lease ends after `retry_after`.
 #[must_use]
 pub fn in_flight(operation: &str, retry_after: Duration) -> Error {
     Error::InFlight { call: call(operation), retry_after, reentrant: false }
@@ -54,7 +54,7 @@ pub fn reentrant(operation: &str) -> Error {
     Error::InFlight { call: call(operation), retry_after: Duration::from_secs(30), reentrant: true }
 }
 
-/// [`Error::NotDue`]: the last attempt failed, and the next is due after `retry_after`.
+/// [`Error::NotDue`]: the last attempt failed. The next attempt is due after `retry_after`.
 #[must_use]
 pub fn not_due(operation: &str, retry_after: Duration) -> Error {
     Error::NotDue { call: call(operation), retry_after }

@@ -1,8 +1,8 @@
-//! Tools for tests of functions, which must survive failures of their store and find their records again, and
-//! for tests of stores, which must keep the protocol.
+//! Tools for two kinds of tests: of idempotent functions, which must survive failures of their store and find
+//! their records again, and of stores, which must keep the protocol.
 //!
 //! Owns the store that fails on purpose, and the checks of a store from outside. It uses only public items of
-//! the other crates (except for `errors`), and no other crate knows it.
+//! the other crates (except in `errors`). No other crate knows this crate.
 
 pub mod conformance;
 pub mod errors;

@@ -38,7 +38,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // `stop` has already sent the command. Its future only waits until the server has stopped.
+        // `stop` has already told the server to stop. The future only waits until the server has stopped.
         drop(self.handle.stop(false));
     }
 }

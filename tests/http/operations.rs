@@ -22,8 +22,8 @@ use crate::cases::{Gate, account};
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// Accepts a request and works until the test lets it end, or returns another response. The body of the
-/// request says which.
+/// The handler. The body of the request says whether it accepts the request and works until the test lets it
+/// end, or returns another response.
 async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();

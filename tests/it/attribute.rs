@@ -1,5 +1,5 @@
 //! Tests of `#[idempotent]`: an annotated function runs once for a key, and every duplicate gets its result.
-//! This file has the application and the orders of these functions.
+//! This file has the application and the orders that the annotated functions use.
 
 mod keys;
 mod options;

@@ -103,7 +103,7 @@ impl Handler for Invoice {
 mod elsewhere {
     use super::*;
 
-    /// Another type of this name.
+    /// Another type that is also named `Order`.
     pub(super) struct Order;
 
     impl Handler for Order {

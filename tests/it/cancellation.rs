@@ -1,4 +1,5 @@
-//! Tests of what happens to the key when the caller goes away. The simulation tests what a panic leaves.
+//! Tests of what happens to the key when the caller goes away. The simulation tests what happens to it after
+//! a panic.
 
 use crate::support;
 
@@ -49,7 +50,7 @@ fn a_call_dropped_after_its_runtime_was_shut_down_is_no_panic() {
     drop(runtime);
     drop(call);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The release has begun. The store shows the new state once the release is on disk.
+    // The drop has begun the release. The store shows the new state once the release is on disk.
     until("the key is released", || runtime.block_on(state(&store)) == Some(State::Released));
 }
 

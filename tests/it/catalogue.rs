@@ -87,7 +87,8 @@ fn what_has_no_scope_in_it_is_refused() {
     assert!(words.contains("Order::associated: each call is refused"), "{words}");
 }
 
-/// The catalogue of a module of `changes`, under a module name that is the same for all these modules.
+/// The catalogue of a module of `catalogue_changes`, with one module name for all of these modules, so that
+/// they can be compared.
 fn changed(module: &str) -> Catalogue {
     let module = format!("it::catalogue_changes::{module}");
     let text = catalogue().within(&module).to_string();

@@ -41,7 +41,7 @@ fn line() -> impl Strategy<Value = Line> {
     (tenant(), 0..30_u8).prop_map(|(tenant, number)| Line { tenant, number })
 }
 
-/// Places whose data often looks like the name of another variant.
+/// Values of `Place` whose data often looks like the name of another variant.
 fn place() -> impl Strategy<Value = Place> {
     let name = || prop_oneof![tenant(), "(Nowhere|Shop|Shelf|Web|a)(/a)?".prop_map(Tenant)];
     let flat = prop_oneof![
@@ -101,7 +101,7 @@ fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Holds even if the text that follows looks like data of the variant.
+    /// Even if the text after the variant looks like its data.
     #[test]
     fn variants_with_data_are_told_apart(
         place in two(place().boxed()),

@@ -13,8 +13,7 @@ use support::{Failure, operation};
 /// Much longer than the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Two renewals reach beyond the lease that was granted; the rival tries while the second renewal holds the
-/// lease.
+/// The body blocks until the lease was renewed twice. Then a rival tries to get the key.
 #[tokio::test]
 async fn a_body_that_blocks_the_only_thread_of_its_runtime_keeps_its_lease() {
     let store = FaultStore::new(MemoryStore::new());

@@ -21,7 +21,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use stateright::semantics::{ConsistencyTester as _, LinearizabilityTester, SequentialSpec};
 
-/// So long that no lease ends and nothing expires during a history, so time has no effect.
+/// Longer than any history, so no lease ends and nothing expires.
 const LONG: Duration = Duration::from_secs(3_600);
 /// Few, because the search for an order is exponential in the number of overlapping operations.
 const CLIENTS: u64 = 3;
@@ -42,7 +42,8 @@ struct Granted {
     attempt: u32,
 }
 
-/// A request, with the grant that it is about. For a claim, the grant has only the owner. `None` is a read.
+/// A request, with the grant that it is about; `None` is a read. For a claim, only the owner of the grant is
+/// set.
 type Op = Option<(Granted, Request)>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -90,7 +91,7 @@ impl SequentialSpec for OneKey {
     }
 }
 
-/// The request under this fence.
+/// Sets the fence of a request.
 fn under(mut request: Request, fence: Fence) -> Request {
     match &mut request {
         Request::Renew(renew) => renew.fence = fence,
@@ -170,7 +171,8 @@ impl History {
             |id: &usize| events.iter().any(|event| matches!(event, Event::Never(never) if never == id));
         let mut tester = LinearizabilityTester::new(OneKey::default());
         for event in events.iter() {
-            // Each operation is a separate thread, so only invocations and returns determine the order.
+            // For the tester, each operation is a separate thread. So only invocations and returns limit the
+            // possible orders.
             match event {
                 Event::Invoke(id, op) if !is_left_out(id) => drop(tester.on_invoke(*id, op.clone()).unwrap()),
                 Event::Return(id, ret) => drop(tester.on_return(*id, ret.clone()).unwrap()),
@@ -212,8 +214,8 @@ async fn client<S: Store>(
                 let cause = CAUSES[random.random_range(0..CAUSES.len())];
                 Some((granted, Release::new(granted.owner, fence, cause).into()))
             }
-            // Half of the claims repeat a claim whose answer may have been lost. Each claim says that its
-            // caller can find out what an earlier run did.
+            // Half of the claims have the owner of the client's previous claim, as if its answer had been
+            // lost. Each claim says that its caller can find out what an earlier run did.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
                 let fingerprint = Fingerprint::from_bytes([u8::from(random.random_bool(0.1)); 32]);

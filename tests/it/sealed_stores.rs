@@ -22,22 +22,22 @@ const PRINT: [u8; 32] = *b"private-amount-of-42-euros-00001";
 /// The limit of the store. A value that does not compress must fit into it with its envelope.
 const LIMIT: usize = 1 << 17;
 
-/// All wrappers, in the order that the page of guarantees names.
+/// All wrappers, in the order that `docs/wrappers.md` names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
-    // The cache does not know when a result expires. So here it answers from memory only claims of the same
-    // microsecond.
+    // The cache does not know when a result expires. So in this test, a claim gets a result from the cache
+    // only in the microsecond in which the result got there.
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 
-/// Leaves out the checks of listings, because listings return digests instead of keys, and the sizes of
-/// sealed results.
+/// Leaves out the checks of listings, because listings of a wrapped store return digests instead of keys, and
+/// the sizes of encrypted results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }
 
-/// One store and its clone, because with two caches a forgotten key is replayed until the cache's time limit,
-/// by design. Runs a sample of the traces, another one each time.
+/// The two handles are a store and its clone, so they share one cache. With two caches, a forgotten key would
+/// be replayed until the cache's time limit, by design. Each run takes another sample of the traces.
 #[test]
 fn the_conformance_kit_holds_over_all_of_them() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(named) {
@@ -65,7 +65,7 @@ async fn fill(store: &impl Store) {
 /// The number of times each secret occurs in these bytes.
 fn found(bytes: &[u8]) -> [usize; 4] {
     [KEY.as_bytes(), RESULT, STEP, &PRINT].map(|secret| {
-        // Eight equal bytes in a row count as an occurrence.
+        // Eight bytes of a secret count as an occurrence.
         bytes.windows(8).filter(|part| secret.chunks_exact(8).any(|piece| piece == *part)).count()
     })
 }

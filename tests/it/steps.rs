@@ -57,7 +57,7 @@ async fn a_name_that_this_run_has_had_is_refused_before_it_runs() {
         Err::<usize, _>(Failure::Transient)
     };
     operation().run(&store, "k", body).await.unwrap_err();
-    // The same holds if both results come from the record.
+    // The same holds in a rerun, where the first of the two steps gets its result from the record.
     operation().run(&store, "k", body).await.unwrap_err();
     let both = operation().run(&store, "k", || async {
         let (one, other) = join(counted("b", &runs), counted("b", &runs)).await;

@@ -1,5 +1,5 @@
-//! Tests of a call whose store fails, by the clock: how long the call holds its caller. The simulation tests
-//! what becomes of the key.
+//! Tests of how long a call holds its caller while the store fails. The simulation tests what becomes of the
+//! key.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
 //! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
-//! This file tests what carries the transaction, settings that cannot be combined with it, a claim that is
-//! lost during the transaction, and a call that reads the record before another call commits it.
+//! This file tests which values can be the transaction, which settings cannot be combined with it, a claim
+//! that is lost during the transaction, and a call that reads the record before another call commits it.
 
 use std::time::Duration;
 
@@ -113,8 +113,8 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
     let bank = Bank::open().await;
     let mut tx = bank.begin().await;
     effect(&mut tx, "the caller's").await.unwrap();
-    // A worker outside transactions had the key and its lease is over, but the worker still runs and finishes
-    // first.
+    // A worker outside of transactions claimed the key. Its lease is over, but the worker still runs, and it
+    // finishes before the transaction.
     let key = RecordKey::new(Scope::new("bank.pay").unwrap(), Key::new("order/1").unwrap());
     let owner = Owner::random();
     let claim = Claim::new(owner, Duration::from_millis(1), Duration::from_secs(60));
@@ -141,7 +141,8 @@ async fn a_claim_that_is_lost_meanwhile_fails_the_call_and_the_transaction_canno
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_looked_before_the_one_before_it_committed_looks_again_when_it_has_the_key() {
     let bank = Bank::open().await;
-    // Stops a lookup between reading the record and asking for the key.
+    // Replaces the function that locks a key, so that a call stops between reading the record and taking the
+    // key.
     for statement in [
         "CREATE SCHEMA gated",
         "CREATE FUNCTION gated.pg_try_advisory_xact_lock(number bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS \

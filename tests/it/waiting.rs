@@ -1,5 +1,5 @@
-//! Tests of many callers at once, by the clock and by their requests to the store. The simulation tests which
-//! callers run and which are refused.
+//! Tests of many callers at once: how long they wait, and how many requests they send to the store. The
+//! simulation tests which callers run and which are refused.
 
 use crate::support;
 
@@ -18,15 +18,16 @@ async fn the_waiters_of_a_process_share_one_poll() {
     let calls = (0..200).map(|_| operation.run(&store, "k", || async { Ok::<_, Failure>(0) }));
     let recording = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        // Completes the key directly on the store, as another process does, so no waiting call is woken.
+        // Completes the key directly on the wrapped store, as another process would, so this wakes no waiting
+        // call.
         store.inner().complete(&record_key("k"), &completion(owner, grant, "7")).await.unwrap();
         tokio::time::Instant::now()
     };
     let (results, recorded) = join(join_all(calls), recording).await;
     assert!(results.into_iter().all(|result| result.unwrap() == 7));
     assert!(recorded.elapsed() <= Duration::from_millis(1_000), "{:?}", recorded.elapsed());
-    // Each caller claims once at the start. Then one poll reads for all of them, at most twenty times a
-    // second after a faster start.
+    // Each of the 200 callers claims once at the start, and the worker that crashed has claimed once. Then
+    // one poll reads for all callers: at most twenty times a second, and faster at the start.
     let (claims, readings) = (store.asked(OperationKind::Claim), store.asked(OperationKind::Get));
     assert_eq!(claims, 201);
     assert!((1..100).contains(&readings), "{readings} readings");
@@ -45,7 +46,7 @@ async fn a_waiter_gives_up_when_its_time_is_over_and_says_how_long_is_left() {
     assert!(retry_after >= LEASE - Duration::from_secs(6));
 }
 
-/// A runtime that runs no tasks delays only its own callers.
+/// If a runtime runs no tasks, only its own callers wait longer.
 #[test]
 fn a_waiter_is_not_kept_by_a_runtime_that_nobody_drives() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -11,21 +11,21 @@ use idem_core::protocol::{Claim, CompleteAnswer, OnCrash, ReleaseAnswer, Release
 pub(super) enum Stage {
     /// The lease runs.
     Running,
-    /// The lease is over, and no claim has noticed that yet.
+    /// The lease is over, and no other owner has claimed the key since.
     Lapsed,
-    /// It was released and can be claimed.
+    /// Released, and due: it can be claimed.
     Released,
-    /// It was released and is not due.
+    /// Released, but not due yet.
     NotDue,
-    /// It is completed.
+    /// Completed.
     Completed,
-    /// It is failed.
+    /// Failed.
     Failed,
-    /// It is in doubt.
+    /// In doubt.
     InDoubt,
-    /// Its result has expired.
+    /// The result has expired.
     Expired,
-    /// Its lease ran out, and then the record expired.
+    /// The lease ran out, and then the record expired.
     ExpiredInFlight,
 }
 
@@ -42,7 +42,7 @@ impl Stage {
         Self::ExpiredInFlight,
     ];
 
-    /// The state of its record, if it has a live one.
+    /// The state of the key's record; `None` if the key has no live record.
     pub(super) const fn state(self) -> Option<State> {
         match self {
             Self::Running | Self::Lapsed => Some(State::InFlight),
@@ -61,7 +61,7 @@ impl Stage {
 }
 
 impl Broken {
-    /// Adds the stage of the table to the message.
+    /// Adds this stage to the message, for a check that goes through all stages.
     pub(super) fn at(self, stage: Stage) -> Self {
         Self(format!("with the key {stage:?}: {}", self.0))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use idem_core::Store;
 use idem_runtime::DynStore;
 
-/// Which clock a store uses, and so how the kit lets time pass.
+/// Which clock a store uses. This decides how the kit lets time pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     /// Tokio's clock. The kit pauses and advances it.
@@ -43,8 +43,8 @@ impl Profile {
         self
     }
 
-    /// Runs only a sample: one in `one_in` of the thousands of short traces (different ones each time), and
-    /// the same part of the other long checks, which are a random history, duels (for at least 16 keys),
+    /// Runs only a sample: one in `one_in` of the thousands of short traces (different traces each time), and
+    /// the same part of the other long checks. Those are a random history, duels (for at least 16 keys),
     /// races (of at least 100 callers) and the steps of one record (at least 200). Use it for a server that
     /// takes long for each request, such as an emulator, and for a second path to a store that another test
     /// checks in full.

@@ -1,4 +1,4 @@
-//! The tools of a check: the store, keys that nobody else has, time, and the operations of the protocol.
+//! The tools of a check: the store, keys that no other check uses, time, and the operations of the protocol.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -32,7 +32,7 @@ pub(super) type Checked<T = ()> = Result<T, Broken>;
 pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
 /// Longer than [`LONG`].
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How much the real time left may differ from the expected time, because a machine may stall.
+/// On a real clock, how much less time may be left than expected, because the machine may stall.
 const TOLERANCE: Duration = Duration::from_secs(30);
 /// How much longer than necessary the kit waits on a real clock.
 const SLACK: Duration = Duration::from_millis(15);
@@ -107,7 +107,7 @@ impl Trial {
         Ok(Self { store, handles, profile: subject.profile, scope })
     }
 
-    /// The key with this text, in a scope that nobody else uses.
+    /// The key with this text, in a scope that no other check uses.
     pub(super) fn key(&self, text: impl AsRef<str>) -> Checked<RecordKey> {
         self.key_in("", text)
     }
@@ -140,7 +140,8 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner with a `recover`, under the `in_doubt` policy.
+    /// A claim by a new owner that has a `recover` function, under the `in_doubt` policy. It can settle a
+    /// doubt.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
     }
@@ -189,7 +190,7 @@ impl Trial {
         self.grant(key, &self.ask()).await
     }
 
-    /// A claim that must get the result.
+    /// A claim that must get the recorded result.
     pub(super) async fn replay(&self, key: &RecordKey) -> Checked<Replay> {
         match self.claim(key, &self.ask()).await? {
             ClaimAnswer::Replay(replay) => Ok(replay),

@@ -76,7 +76,7 @@ impl<S: Store> FaultStore<S> {
         self.plan().push(kind, fault.into());
     }
 
-    /// Gives every operation of this kind this fault; with `None`, faults are random again.
+    /// Gives every operation of this kind this fault. `None` ends that, and faults are random again.
     pub fn always(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.plan().set_always(kind, fault.into());
     }

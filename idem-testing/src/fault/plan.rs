@@ -94,7 +94,7 @@ pub enum Fault {
 
 /// How often each fault happens, as a probability for each operation.
 ///
-/// The probabilities are added up in the order of the setters. Whatever exceeds a sum of 1 never happens.
+/// The probabilities are added up in the order of the setters. Faults beyond a sum of 1 never happen.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -41,9 +41,10 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once without injuries, and then once for each injury that is possible at each place that this
-/// first run passed. The places are every operation of the trial's store and every await of its calls. Time
-/// is paused. [`idempotent_test`](crate::idempotent_test) generates this call.
+/// Runs `body` once without injuries. Then runs it once for each place that the first run passed and each
+/// injury that is possible there. The places are every operation of the trial's store and every await of the
+/// trial's calls. Time is paused. [`idempotent_test`](crate::idempotent_test) generates a call of this
+/// function.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -58,8 +59,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
-/// The report contains the panics of the body, which are not printed. A test also fails if its calls do not
-/// use the store of the trial, or if a run does not reach the place of its injury.
+/// The panics of the body are in the report and are not printed. A test also fails if its calls do not use
+/// the store of the trial, or if a run does not reach the place of its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();

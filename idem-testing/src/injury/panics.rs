@@ -31,8 +31,8 @@ impl Panics {
         panics.push(panic);
     }
 
-    /// The panic with this payload, which ended the run, followed by the run's other panics, which its tasks
-    /// may have hidden.
+    /// The panic with this payload, which ended the run. After it come the other panics of the run, because
+    /// its tasks may have hidden them.
     fn message(&self, payload: &(dyn Any + Send)) -> String {
         let mut panics = self.lock();
         let text = text(payload);

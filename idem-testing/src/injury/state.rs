@@ -1,4 +1,4 @@
-//! The places of one run, which call passes them, and where the injury happens.
+//! The places of one run, which call passes each place, and at which place the injury happens.
 //!
 //! Knows no store and no future.
 
@@ -31,8 +31,8 @@ pub enum Injury {
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker pauses until its lease is over and another worker runs the call; then it continues while
-    /// the other worker runs.
+    /// The worker pauses until its lease is over and another worker runs the call. Then it continues while
+    /// the other worker still runs.
     LeaseLost,
     /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,

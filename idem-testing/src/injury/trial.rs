@@ -38,14 +38,14 @@ impl Trial {
     }
 
     /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an
-    /// answer, and then once more. All callers that get a value must get the same one, which is returned. A
-    /// crash drops the future and cuts its worker off from the store, so its destructors run but have no
-    /// effect on the store.
+    /// answer, and then once more. All callers that get a value must get the same value, and this method
+    /// returns it. A crash drops the future and cuts its worker off from the store, so the future's
+    /// destructors run but have no effect on the store.
     ///
     /// # Panics
     ///
-    /// If two callers get different values, if no caller gets one, or if the last call, which repeats an
-    /// answered one, returns an error, for example because a result does not decode.
+    /// If two callers get different values, or no caller gets a value. Also if the last call, which repeats
+    /// an answered call, returns an error, for example because the result does not decode.
     pub async fn call<T, E, F, B>(&self, call: F) -> T
     where
         T: PartialEq + fmt::Debug,
@@ -92,8 +92,8 @@ impl Trial {
         answers
     }
 
-    /// Makes one call with its injury. `None` if the worker died or the caller went away, so that nobody gets
-    /// an answer.
+    /// Makes one call with its injury. Returns `None` if nobody gets its answer, because the worker died or
+    /// the caller went away.
     async fn drive<T, E, F, B>(&self, call: &F, answers: &mut Vec<Result<T, E>>) -> Option<Result<T, E>>
     where
         F: Fn() -> B,

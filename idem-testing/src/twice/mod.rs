@@ -90,10 +90,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///
 /// # Panics
 ///
-/// The future of a request panics if its handler did something twice or answered otherwise the second time.
+/// The future of a request panics if its handler did something twice or gave another answer the second time.
 /// The message names the method, the path and the difference. The drop of the last clone panics if nothing
-/// was checked: no request had a key, or no request with a key made an idempotent call in the task of the
-/// test or raised the effects.
+/// was checked. That is so if no request had a key, or if the requests with a key neither made an idempotent
+/// call in the task of the test nor raised the effects.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
@@ -108,9 +108,9 @@ pub struct Twice<S, K = ()> {
 
 impl<S, K> Twice<S, K> {
     /// Counts what a request, message or call may do once, such as charges or sent messages. `count` is
-    /// called before and after each request, message or call, which may raise the count by one: count orders,
-    /// not their rows. With `effects`, a test must not make several requests, messages or calls at the same
-    /// time.
+    /// called before and after each request, message or call. Each of these may raise the count by one, so
+    /// count orders, not their rows. With `effects`, a test must not make several requests, messages or calls
+    /// at the same time.
     #[must_use]
     pub fn effects<F>(mut self, count: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
@@ -128,7 +128,8 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Drops no run: for handlers that a broken connection leaves in doubt, or that `max_attempts` limits.
+    /// Drops no run. For handlers whose key is in doubt after a broken connection, or that have
+    /// `max_attempts`.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

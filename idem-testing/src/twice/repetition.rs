@@ -39,7 +39,8 @@ pub(super) trait Answer {
     fn difference(&self, other: &Self) -> String;
 }
 
-/// The idempotent calls of a run: the operation of the first call, and how the last call ended.
+/// What is known of the idempotent calls of a run: the operation of the first call, and how the last call
+/// ended.
 #[derive(Default)]
 struct Calls(Mutex<(Option<String>, Option<AnswerKind>)>);
 
@@ -63,7 +64,7 @@ impl CallObserver for Calls {
 /// A run that returned, what its answer means, and the operation of its first idempotent call.
 type Run<A> = (A, AnswerKind, Option<String>);
 
-/// Whether any check could have failed. If none could, the test fails at its end.
+/// Whether any check could have failed. If no check could, the test fails at its end.
 #[derive(Default)]
 pub(super) struct Proof(AtomicBool);
 
@@ -78,8 +79,8 @@ impl Drop for Proof {
 }
 
 impl<S, K> Twice<S, K> {
-    /// Makes all runs, and checks them. Failures call what is repeated by `name`, or else by the word
-    /// `subject` and its operation.
+    /// Makes all runs, and checks them. The message of a failure says what was repeated: `name`, or without
+    /// it `subject` and the operation.
     pub(super) async fn repeat<A, E, B, F>(&self, subject: &str, name: Option<&str>, once: F) -> Result<A, E>
     where
         F: Fn() -> B,
@@ -117,9 +118,9 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// Makes groups of `count` runs at the same time, until a run is answered. The first group is dropped when it
-/// has waited once, and each later group is dropped one wait later than the group before, up to `limit`
-/// groups. Returns the last group, and how many groups were dropped.
+/// Makes one group of `count` concurrent runs after another, until a run is answered. The first group is
+/// dropped when it has waited once. Each later group is dropped one wait later than the group before it, up
+/// to `limit` groups. Returns the last group, and how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

@@ -76,7 +76,7 @@ fn metadata<'w>(whole: &'w Whole, name: &str) -> Option<&'w [u8]> {
     trailer.or_else(|| whole.0.headers.get(name)).map(HeaderValue::as_bytes)
 }
 
-/// What must be the same in all answers, by name.
+/// The parts that must be the same in all answers, by name.
 fn parts(whole: &Whole) -> [(&'static str, Option<&[u8]>); 6] {
     [
         ("status", Some(whole.0.status.as_str().as_bytes())),
@@ -92,7 +92,7 @@ impl Answer for Whole {
     fn kind(&self) -> AnswerKind {
         let may_retry = metadata(self, "retry-after").is_some();
         match (metadata(self, "grpc-status"), self.0.status.as_u16()) {
-            // `ABORTED`, and the codes that `GrpcIdempotencyLayer` keeps.
+            // 10 is `ABORTED`. The second list has the codes that `GrpcIdempotencyLayer` records.
             (Some(b"10"), _) if may_retry => AnswerKind::InFlight,
             (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
             (Some(_), _) => AnswerKind::Retryable,

@@ -81,7 +81,7 @@ fn a_worker_that_is_dead_or_paused_does_not_read() {
         trial.call(call).await;
         assert!(!reads.lock().unwrap().contains(&true), "a read was answered");
     });
-    // The worker of a dropped caller lives on, so its read is answered.
+    // The worker of a dropped caller is not dead, so the read is answered.
     let here = report.broken().into_iter().filter(|at| at.ends_with("at point 2, an await"));
     assert_eq!(here.collect::<Vec<_>>(), ["dropped caller at point 2, an await"], "{report}");
 }

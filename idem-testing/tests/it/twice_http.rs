@@ -100,7 +100,8 @@ async fn a_handler_that_looks_first_and_writes_later_is_found_by_two_requests_at
 #[tokio::test]
 async fn a_test_in_which_no_request_was_guarded_fails() {
     let plain = Request::post("/payments").body(Body::empty()).unwrap();
-    // A request without a key; and one with a key, but without the layer and without counted effects.
+    // Neither request proves anything: one has no key, the other has a key but no layer and no counted
+    // effects.
     for request in [plain, request("/payments")] {
         let app = twice(Router::new().route("/payments", post(|| async { "paid" })));
         assert_eq!(answer(&app, request).await.0, StatusCode::OK);
@@ -135,7 +136,7 @@ fn response((status, headers, body): Answer) -> http::Response<Body> {
     response.body(Body::from(body)).unwrap()
 }
 
-/// A route whose first answer is this one, and whose later answers have the status 200 and the code OK.
+/// A route that gives this answer first. All later answers have the status 200 and the gRPC code `OK`.
 fn first(answer: Answer) -> Twice<Router> {
     let shop = Shop::default();
     let number = Arc::new(AtomicU64::new(0));

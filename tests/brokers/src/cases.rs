@@ -19,8 +19,8 @@ use crate::{Delivered, Failed, Handler, Queue, Settings, Shop, emptied, until};
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How long a slow handler takes: longer than any broker in the tests waits for an acknowledgement. The
-/// brokers wait five seconds, so that a worker that pauses for a moment keeps its messages.
+/// How long a slow handler takes: longer than any broker in the tests waits for an acknowledgement. Brokers
+/// wait as long as five seconds, so that a worker that pauses for a moment keeps its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.
@@ -143,8 +143,8 @@ async fn a_worker_that_is_shut_down_finishes_what_runs_and_the_rest_is_there_at_
     assert_eq!((shop.effects().len(), rest.replayed), (30, 0), "{rest:?}");
 }
 
-/// `broken` is the same queue, but its place for dead letters does not exist. A message that is rejected must
-/// be neither lost nor acknowledged.
+/// `broken` is the same queue, but the queue or topic for its dead letters does not exist. A message that is
+/// rejected must be neither lost nor acknowledged.
 pub async fn a_message_stays_while_it_cannot_be_set_aside<Q: Queue>(queue: &Q, broken: &Q) {
     let (shop, progress) = (Shop::default(), Progress::new());
     queue.send("1").await;

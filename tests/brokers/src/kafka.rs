@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 static SENT: AtomicU64 = AtomicU64::new(0);
 
-/// The settings of a group, and a producer. The group takes the partitions from a worker that is silent for
-/// six seconds. The test broker reports the start of the last batch as the end of a partition, so this
+/// The settings of a consumer in this group, and a producer. A worker that is silent for six seconds loses
+/// its partitions. The test broker reports the start of the last batch as the end of a partition, so this
 /// producer puts one message in each batch.
 pub fn clients(servers: &str, group: &str) -> KafkaResult<(ClientConfig, FutureProducer)> {
     let mut config = ClientConfig::new();
@@ -58,8 +58,8 @@ pub async fn send(producer: &FutureProducer, name: &str, body: &str) -> KafkaRes
     producer.send(record, PATIENCE).await.map(drop).map_err(|(error, _)| error)
 }
 
-/// How many messages of the topic and its retries the group has not committed. `looking` has the settings of
-/// the group, but does not join it.
+/// How many messages of the topic and of its retry topic the group has not committed. `looking` has the
+/// settings of the group, but does not join the group.
 pub async fn left(looking: &Arc<BaseConsumer>, name: &str, partitions: i32) -> Result<u64, Failure> {
     let (looking, topics) = (looking.clone(), [name.to_owned(), format!("{name}-retry")]);
     let count = move || {

@@ -1,7 +1,7 @@
 //! Tests that every broker's crate must pass on a real broker: the same cases for each.
 //!
-//! Owns the cases, and the queues, streams and topics that these tests and the demo use by each broker's own
-//! client. Each crate's `impl Queue` says how to use its source.
+//! Owns the cases. Also sets up the queues, streams and topics for these tests and for the demo, with each
+//! broker's own client. Each crate's `impl Queue` says how to use the crate's source.
 
 #![allow(
     clippy::unwrap_used,

@@ -34,7 +34,7 @@ pub async fn open(url: &str, name: &str, settings: pull::Config) -> Result<(Cont
 pub async fn send(jetstream: &Context, name: &str, body: &str) -> Result<(), Failure> {
     let mut headers = HeaderMap::new();
     headers.insert("Trace", format!("t-{body}"));
-    // The server would refuse a copy with this header in another stream.
+    // The stream of the dead letters refuses a message with this header, so a dead letter must not have it.
     headers.insert("Nats-Expected-Stream", name);
     let (subject, payload) = (name.to_owned(), body.to_owned().into());
     jetstream.publish_with_headers(subject, headers, payload).await?.await?;

@@ -16,8 +16,8 @@ use crate::{Failed, Handler, Queue, Shop, until};
 const SHIP: &str = "100 % orders.größe";
 const RETURN: &str = "orders.return";
 
-/// Ships some orders under one operation, and returns others under another. Until the carrier opens, every
-/// order fails and uses up its one attempt.
+/// Ships each order: under [`RETURN`] if its name begins with `r`, otherwise under [`SHIP`]. Until the
+/// carrier opens, every order fails and uses up its one attempt.
 fn carries(shop: &Shop, store: &MemoryStore, is_open: &Arc<AtomicBool>) -> Handler {
     let (to, store, is_open) = (shop.clone(), store.clone(), is_open.clone());
     shop.notes(move |order| {
@@ -47,8 +47,8 @@ pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLett
     letters
 }
 
-/// Two messages fail for good and are set aside. One goes back without its record and is handled once. The
-/// other goes back with its record, which refuses the message again.
+/// Two messages fail for good and become dead letters. One is sent back after its record was deleted, and is
+/// handled once. The other is sent back while its record is kept, and the record refuses the message again.
 pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &impl Queue) {
     let (shop, store, is_open) = (Shop::default(), MemoryStore::new(), Arc::<AtomicBool>::default());
     let carries = || carries(&shop, &store, &is_open);
@@ -93,7 +93,8 @@ pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &i
     letters(queue, 0).await;
 }
 
-/// Drops one redrive after another, each a little later, until one completes.
+/// Drops one redrive after another, each a little later than the one before, until all messages are back in
+/// the queue.
 pub(crate) async fn a_redrive_that_is_dropped_anywhere_loses_nothing(queue: &impl Queue) {
     let shop = Shop::default();
     let orders = ["1", "2", "3"];

@@ -1,6 +1,6 @@
 //! Tests of draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence. Each test is named after its
-//! section. The test of section 2.3 is in `tower_only.rs`, and the test of section 2.6 for an answered
-//! request is in `replays.rs`.
+//! section. Two tests are elsewhere: section 2.3 in `tower_only.rs`, and section 2.6 for a request that was
+//! already answered in `replays.rs`.
 
 use std::time::Duration;
 

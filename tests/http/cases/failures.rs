@@ -68,7 +68,7 @@ async fn a_handler_that_lost_its_claim_gives_its_client_the_recorded_response() 
     let layer = || IdempotencyLayer::builder(store.clone()).shared_by_all_clients();
     let slow = Slow::start(|_| layer()).await;
     let mut late = slow.begin("k").await;
-    // Has the same effect as a lease that expires while the process is stopped.
+    // Deleting the record has the same effect as a lease that expires while the process is stopped.
     store.forget(&record_key()).await.unwrap();
     let successor = pay(|_| layer(), || async { "recorded" }).await;
     let recorded = successor.ask(Request::post("/pay", "k")).await;

@@ -1,4 +1,5 @@
-//! Operations whose process is gone: the store does not accept its requests any more.
+//! Operations whose process is gone. The tests let the process live, but its store does not accept its
+//! requests any more.
 
 use std::time::{Duration, Instant};
 

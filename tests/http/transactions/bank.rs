@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::databases::{Database, TransactionOf};
 use crate::support::Runs;
 
-/// The largest result that the store records. The results of cases that do not test this limit are smaller.
+/// The largest result that the store records. Only the cases that test this limit have larger results.
 pub(crate) const LIMIT: usize = 64 * 1024;
 
 /// What the next run of the handler does after it has written.

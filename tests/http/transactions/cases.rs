@@ -59,14 +59,15 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
 pub(crate) async fn a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once<
     D: Database,
 >() {
-    // After a panic, the key is released a moment after the answer.
+    // After a panic, the key and its connection become free only a moment after the answer.
     let bank = Bank::<D>::with(4, |builder| builder).await;
     for (number, (then, status, words)) in [
         (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503, "refused"),
         (Then::Refuses(StatusCode::TOO_MANY_REQUESTS), 429, "refused"),
         (Then::Panics, 500, "failed unexpectedly"),
         (Then::MakesAStep, 500, ""),
-        // The next three exceed the layer's limit, exceed the store's limit, and stream.
+        // The last three responses: one exceeds the layer's limit, one exceeds the store's limit, one is a
+        // stream.
         (Then::AnswersAtLength(2 << 20), 500, "too large to record"),
         (Then::AnswersAtLength(LIMIT), 500, "too large to record"),
         (Then::Streams, 500, "too large to record"),

@@ -1,7 +1,7 @@
 //! Processes that are killed before, during and after the commit.
 //!
-//! A case starts this binary again with only the test `child`. That test is a server if an environment
-//! variable says so.
+//! A case starts this binary again with only the test `child`. That test runs a server if a certain
+//! environment variable is set.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -59,8 +59,9 @@ impl Process {
     }
 }
 
-/// Repeats the request until the database server has noticed that the connection that had the key is gone,
-/// and returns the answer. The limit is shorter than a lease, so no lease may expire first.
+/// Repeats the request until the database server has noticed that the connection with the key is gone, and
+/// returns the answer. The time limit is shorter than a lease, so the key must not stay claimed until the end
+/// of a lease.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {
@@ -95,7 +96,8 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
     let second = Process::start(&bank.database, "answers");
-    // Before the commits are held, each process makes the writes that a process makes only once.
+    // Lets each process make the writes that it makes only once, because they would wait for the held
+    // commits.
     for (process, key) in [(&first, "first"), (&second, "second")] {
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }
@@ -107,7 +109,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
         until("a commit waits", || bank.database.sql(D::COMMITS_THAT_WAIT) == "1");
     });
     drop(first);
-    // The database server still executes the commit of the process that is gone.
+    // The first process is gone, but the database server still executes its commit.
     let refused = request("k").ask(second.address).await;
     assert_eq!(refused.problem(), "in-flight");
     drop(held);

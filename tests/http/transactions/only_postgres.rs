@@ -116,11 +116,11 @@ async fn a_begin_goes_on_when_its_client_goes_away() {
     let app = Router::new().route("/pay", post(refuse)).layer(layer.build().unwrap());
     let request = HttpRequest::post("/pay").header("idempotency-key", "k").body(Body::empty()).unwrap();
     let call = tokio::spawn(app.oneshot(request));
-    // The second transaction of a refused request is the one that records its response.
+    // The handler refuses, so its transaction is rolled back, and a second transaction records the response.
     late.waits.notified().await;
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    // Lets the handler's task end, which is aborted together with the call.
+    // The abort of the call also aborts the handler's task. This loop lets that task end.
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

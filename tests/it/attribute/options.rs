@@ -1,4 +1,4 @@
-//! Options other than the key, once each.
+//! Tests of each option other than the key.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -169,7 +169,7 @@ async fn paced(app: &App, id: u8) -> Run {
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_body_failed_is_due_when_the_attribute_says() {
     let app = App::default();
-    // The second delay is longer.
+    // The delay after the second failure is longer than one second.
     for (kind, pause) in [("body", 0), ("not_due", 1), ("body", 1), ("not_due", 1)] {
         assert_eq!(paced(&app, 1).await.unwrap_err().kind(), kind);
         advance(SECOND * pause).await;

@@ -1,5 +1,5 @@
-//! A database server, which runs as a user that is not root, on a copy of a data folder that was made
-//! earlier. Its process belongs to one test or is shared by several.
+//! A database server. It runs as a user that is not root, on a copy of a data folder that was made earlier.
+//! Its process belongs to one test, or several tests share it.
 
 use std::fs;
 use std::iter;
@@ -131,9 +131,8 @@ impl<E: Engine> DatabaseServer<E> {
         }
     }
 
-    /// Waits until the server accepts statements, which it does some time after it listens, or until it has
-    /// ended: a new server ends while a process of the killed one still listens or still has its shared
-    /// memory.
+    /// Waits until the server accepts statements or has ended. It accepts statements some time after it
+    /// listens. It ends if a process of the killed server still listens or still has the shared memory.
     fn is_ready(&mut self) -> bool {
         let mut is_ready = false;
         until("the server is ready or has ended", || {
@@ -218,7 +217,7 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root. Then its folders belong to root or, after `give`, to `NOBODY`.
+/// Whether this process runs as root: then this folder of it belongs to root or, after `give`, to `NOBODY`.
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 pub(crate) fn required(found: Option<PathBuf>, name: &str, word: &str) -> PathBuf {
     found.unwrap_or_else(|| {
         let line = format!("{name} is not installed: run `scripts/servers {word}`, which installs it\n");
-        // `eprintln` would write to the capture of a test, which is lost when the process ends.
+        // `eprintln` would write to the captured output of a test, which is lost when the process ends.
         let _ = std::io::stderr().write_all(line.as_bytes());
         std::process::exit(2)
     })
 }
 
-/// The program at this place in the folder `target` of the workspace, if it is there.
+/// The program at this path in the folder `target` of the workspace, if it exists.
 pub(crate) fn in_target(path: &str) -> Option<PathBuf> {
     let target = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
     Some(target.join(path)).filter(|path| path.exists())

@@ -90,7 +90,7 @@ impl Meter {
         (self.line.broken.load(Ordering::SeqCst), self.line.connections.load(Ordering::SeqCst))
     }
 
-    /// The traffic of each of `calls` calls since `before` was read.
+    /// The average traffic of one call, if `calls` calls were made since `before` was read.
     pub fn since(&self, before: (u64, u64), calls: u32) -> Said {
         let now = self.now();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -113,7 +113,8 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // A round trip begins with the first bytes sent after an answer: everything sent together counts as one.
+    // A round trip begins with the first bytes that the client sends after an answer. Requests that it sends
+    // together count as one.
     let answered = AtomicBool::new(true);
     let there = pump(from_client, to_server, &line, |bytes| {
         if answered.swap(false, Ordering::Relaxed) {
@@ -136,8 +137,8 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     tokio::select! { () = there => {}, () = back => {} }
 }
 
-/// Forwards bytes until either end is closed. `passes` says how many bytes of each part pass; if these are
-/// not all, the connection ends after them.
+/// Forwards bytes until either end is closed. `passes` says how many bytes of each part to forward. If it
+/// says fewer than all, the connection ends after those.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

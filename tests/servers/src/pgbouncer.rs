@@ -10,7 +10,7 @@ use crate::process::{Server, until};
 pub struct PgBouncer(Server);
 
 impl PgBouncer {
-    /// Starts a pooler in the mode `transaction`, with more lines of settings.
+    /// Starts a pooler in the mode `transaction`. `more` is additional lines of settings.
     pub fn start(server: &Postgres, more: &str) -> Self {
         let (behind, name) = (server.port(), server.database().to_owned());
         let settings = format!("pool_mode=transaction\n{more}\n");

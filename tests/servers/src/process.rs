@@ -17,7 +17,8 @@ pub(crate) const TRIES: usize = 5;
 /// The longest time that a server may take to start or to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The ports of servers. The system gives higher ports to clients, and to programs that ask for any port.
+/// The ports for servers. They are below the ports that the system gives to clients, and to programs that ask
+/// for any port.
 const PORTS: Range<u16> = 10_000..32_000;
 
 pub(crate) type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
@@ -31,7 +32,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the command that `recipe` makes for a port and a folder, and returns once it listens there.
+    /// Starts the command that `recipe` makes for a port and a folder, and returns once it listens on that
+    /// port.
     pub fn start(recipe: impl Fn(u16, &Path) -> Command + Send + Sync + 'static) -> Self {
         Self::start_in(|_| {}, recipe)
     }

@@ -46,7 +46,7 @@ impl RedisCluster {
 }
 
 fn node() -> Server {
-    // The default port of the bus, 10,000 above the node's port, may not be a valid port.
+    // By default, the port of the bus is the node's port plus 10,000, and another program may use that port.
     let bus = free_port().to_string();
     Server::start(move |port, folder| {
         let mut command = Command::new(program());
@@ -93,8 +93,8 @@ impl RedisSentinel {
         self.sentinels.iter().map(|sentinel| format!("redis://127.0.0.1:{}/", sentinel.port())).collect()
     }
 
-    /// Kills the master. Only from now on do the sentinels react after half a second, so before that, a
-    /// master that pauses on a busy machine stays the master.
+    /// Kills the master. From now on the sentinels promote the replica after half a second. Until now they
+    /// waited longer, so that a master that pauses on a busy machine stays the master.
     pub fn kill_master(&mut self) {
         for sentinel in &self.sentinels {
             let setting = format!("sentinel set {} down-after-milliseconds 500", Self::SERVICE);
@@ -103,7 +103,7 @@ impl RedisSentinel {
         self.master.server().kill();
     }
 
-    /// Returns once the sentinels name the replica as the master and it has become one.
+    /// Returns once the sentinels name the replica as the master, and the replica has become a master.
     pub fn until_promoted(&self) {
         let port = self.replica.port();
         for sentinel in &self.sentinels {

@@ -29,7 +29,7 @@ kill -9 $server; wait
 rm -rf "$folder"
 "#;
 
-/// The use of a shared server. The server runs until some time after the last use ends.
+/// One use of a shared server. The server runs until a few seconds after the last use has ended.
 pub(crate) struct Shared {
     pub(crate) port: u16,
     _user: File,

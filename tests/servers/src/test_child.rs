@@ -15,7 +15,7 @@ pub fn say(word: &str) {
     out.flush().unwrap();
 }
 
-/// A process with one test of this binary. It is killed when it is dropped.
+/// A process that runs one test of this binary. It is killed when this value is dropped.
 pub struct TestChild {
     _process: Process,
     lines: Lines<BufReader<ChildStdout>>,

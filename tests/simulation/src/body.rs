@@ -68,7 +68,7 @@ pub type Returned = Result<Receipt, Failure>;
 pub type BoxBody = Pin<Box<dyn Future<Output = Returned> + Send>>;
 
 /// The time until which the task of a call does not run, in milliseconds of the history. A body and the task
-/// around it share this.
+/// that runs the body share this value.
 pub type Blocked = Arc<AtomicU64>;
 
 /// Ends a run when its body is dropped.
@@ -145,7 +145,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         Act::Steps { rounds, pause } => {
             for round in 0..rounds {
                 awake(&site.world, site.process).await;
-                // The names start at 10, because single steps have lower names.
+                // Names from 10 on, because single steps have lower names.
                 step(site, run, 10 + round, None, 0, false).await?;
                 sleep(Duration::from_millis(pause)).await;
             }
@@ -261,13 +261,13 @@ async fn outside(world: &World, run: RunId) {
     let _ = Step::new("outside").run(|| closure).await;
 }
 
-/// A step that begins inside a step, in a scope of the call.
+/// A step that begins inside another step, in a scope of the call's context.
 async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let (world, before) = (site.world.clone(), context());
     let around = format!("around{name}");
     let inside = async {
         world.lock().runs[run].is_within_step = true;
-        // The step's own context, or the context from before the step.
+        // The scope has the context inside the outer step, or the context from before that step.
         if let Some(context) = if name.is_multiple_of(2) { context() } else { before } {
             let text = format!("nested{name}");
             let inner = Step::new(text.clone());
@@ -320,7 +320,7 @@ impl crate::world::State {
         };
         let record = key.record.clone();
         let seen = &self.keys[number].lives[life];
-        // Another grant may have the key by now; then nobody uses the answer of this `recover`.
+        // If another grant has the key by now, nobody uses the answer of this `recover`.
         let is_current = record.as_ref().is_some_and(|record| record.fence.get() == fence);
         let is_known = record.is_some_and(|record| !record.recovered);
         let forgotten = seen.steps.iter().find(|(name, step)| step.acknowledged && !steps.contains(name));
@@ -351,12 +351,12 @@ impl crate::world::State {
             Ok(None) => {
                 life.cleared = life.runs.len();
                 life.found = false;
-                // The store learns this answer only when the body has started. Before that, the call may time
-                // out.
+                // The store learns this answer only when the body starts, and the call may time out before
+                // that.
                 life.is_doubted_by_recover = true;
                 life.is_unsure = false;
             }
-            // If another call has the key, what this `recover` found is not recorded.
+            // If another call has the key, the result that this `recover` found is not recorded.
             Ok(Some(_)) => life.found |= is_current,
             Err(_) => life.is_doubted_by_recover = true,
         }

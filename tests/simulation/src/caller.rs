@@ -27,7 +27,7 @@ pub struct Site {
     pub way: Way,
     pub parent: Option<RunId>,
     pub blocked: Blocked,
-    /// The last run of a body that this caller's calls began.
+    /// The last run of a body that the calls of this caller started.
     pub own_run: Arc<AtomicUsize>,
     /// The argument of the call's fingerprint.
     pub argument: u8,
@@ -163,7 +163,7 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     }
 }
 
-/// Makes a call in two phases, with the same rules as the other ways.
+/// Makes a call by `begin`, and ends its attempt by the same rules as the other ways do.
 async fn begun(
     operation: &Operation,
     plan: &OperationPlan,

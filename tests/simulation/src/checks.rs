@@ -72,16 +72,16 @@ pub const GOES_ON: &str = "`in_doubt`: a worker that is alive after its lease ra
 pub const WAITED: &str = "`wait`: a call waits that long before it is refused, and not longer than it must";
 pub const TAKEN_OVER: &str = "a body is dropped when the store says that another call has its key";
 
-/// The run that an error of `recover` names.
+/// The number of the run that an error of `recover` names.
 pub const OF_RECOVER: RunId = OPERATOR + 1;
 
-/// The run that an operator's result names.
+/// The number of the run that an operator's result names.
 pub const OPERATOR: RunId = 1_000_000_000;
 
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// The maximum age of the store's answer on which the refusal of a waiter is based.
+/// A waiter is refused because of an answer of the store. This is the maximum age of that answer.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
@@ -151,7 +151,7 @@ impl State {
         let run = &self.runs[id];
         let patience = Duration::from_millis(operation.store_timeout + operation.wait + 3_000);
         let failed = run.began.checked_sub(patience).is_some_and(|since| !self.is_calm(run.process, since));
-        // With a deadline, the lease of a claim may be over when the claim is answered.
+        // With a deadline, the lease may be over before the answer to the claim arrives.
         let failed = failed || run.has_deadline;
         let may = way == Way::MissingKey || (operation.fail_open && (failed || self.near_start(patience)));
         if !may {
@@ -188,8 +188,8 @@ impl State {
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
-        // After a jump of the clock a later attempt may have run while the answer to this claim was on its
-        // way.
+        // After a jump of the clock, a later attempt may have run while the answer to the claim of this run
+        // was on its way.
         let steady = self.jumped.is_none_or(|jump| jump < at);
         let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
@@ -214,7 +214,8 @@ impl State {
     fn check_takeover(&mut self, id: RunId, started: &Site, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
-        // A claim that is answered after its lease ended is an error, and a consumer pauses after an error.
+        // With a deadline, a claim may be answered after its lease has ended. That is an error, and a
+        // consumer pauses after an error.
         let waited = process == started.process
             && started.called < at
             && !started.has_deadline
@@ -227,14 +228,15 @@ impl State {
         }
     }
 
-    /// The lease must be held by the store's clock, if the process ran all the time.
+    /// If the process ran all the time, the lease of this grant must not be over by the store's clock, and no
+    /// other grant may have the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
         let steady = self.jumped.is_none_or(|at| at < granted);
         let now = self.now();
         let key = &self.keys[number];
-        // An operator may have deleted or changed the record.
+        // `None` if the record has another fence. An operator may have deleted or changed it.
         let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
         let is_held =
             record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
@@ -254,11 +256,11 @@ impl State {
         let (cleared, found, resolved) = (seen.cleared, seen.found, seen.resolved);
         let is_recorded = seen.recorded.is_some();
         let granted = self.runs[id].fence.and_then(|fence| self.keys[number].grants.get(&fence));
-        // An operator can write a result right after the store has confirmed that this grant holds its key in
-        // doubt.
+        // An operator may have written the result after this grant, while the grant's key was in doubt.
         let was_resolved = granted.is_some_and(|granted| resolved.is_some_and(|at| granted.at < at));
         if granted.is_some_and(|granted| self.jumped.is_some_and(|at| at >= granted.at)) {
-            // The lease of this run ended early, and another call may have had the key since.
+            // The jump of the clock may have ended the lease of this run early, and another call may have had
+            // the key since.
             return;
         }
         if found {
@@ -300,13 +302,13 @@ impl State {
         }
     }
 
-    /// Whether nothing disturbed the release of this run's key.
+    /// Whether nothing has disturbed the release of the key after this run.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
-    /// Whether all background work behind this run has ended.
+    /// Whether all background work that this run left has ended.
     fn is_settled(&self, operation: &OperationPlan, run: RunId) -> bool {
         let run = &self.runs[run];
         let Some(since) = Instant::now().checked_sub(grace(operation)) else { return false };
@@ -324,13 +326,14 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // A record that expired because the clock jumped lives again when the clock is set back.
+        // If the clock has jumped, the answer is yes: a record may have expired by the jump, and live again
+        // when the clock is set back.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
         let taken_until = self.keys[number].taken_until;
         let mut unused = self.keys[number].grants.values().filter(|granted| {
-            // While a transaction has the key, nobody can find out whether a claim was granted.
+            // While a transaction has the key, no process can find out whether its claim was granted.
             let is_hidden = taken_until.is_some_and(|until| until >= granted.at);
             granted.life == life
                 && granted.started.is_none()
@@ -344,8 +347,8 @@ impl State {
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
-        // After a jump of the clock, the body of an earlier grant may start after the body of a later grant.
-        // So the order of the fences counts.
+        // The fences say which run came before, because after a jump of the clock, the body of an earlier
+        // grant may start after the body of a later grant.
         let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
         let last = earlier.iter().skip(cleared).copied().rfind(is_before);
         if let Some(last) = last
@@ -357,8 +360,8 @@ impl State {
         }
     }
 
-    /// A claim was granted: there must be a reason why it is recovered, and the previous call must not have
-    /// held its lease.
+    /// Checks a granted claim: there must be a reason if the grant is `recovered`, and the previous call must
+    /// not have been able to keep its lease.
     pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
         let plan = self.plan.clone();
@@ -378,8 +381,8 @@ impl State {
         else {
             return;
         };
-        // A renewal is sent after a third of the lease. A failed renewal is sent again within its timeout and
-        // less than a sixth of the lease.
+        // The engine sends a renewal after a third of the lease. If that fails, the engine sends it again
+        // less than a sixth of the lease later.
         let lease = Duration::from_millis(operation.lease);
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };
@@ -392,15 +395,16 @@ impl State {
         }
     }
 
-    /// If the owner of a doubt could still report what happened, there must be a reason for the doubt.
+    /// Checks a key in doubt: if its owner could still report what happened, there must be a reason for the
+    /// doubt.
     pub fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
         let key = &self.keys[number];
         let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
             return;
         };
         let Some(life) = key.lives.len().checked_sub(1) else { return };
-        // A doubt that was given back unused has a fence that nobody was granted, so only the next call can
-        // settle it.
+        // If a claim on a key in doubt was given back unused, the record has a fence that no grant has. Then
+        // only the next call can settle the doubt.
         if key.grants.contains_key(&record.fence.get()) && !self.is_uncertain(plan, number, life) {
             self.violate(NO_DOUBT, format!("key {number} is in doubt"));
         }
@@ -408,7 +412,7 @@ impl State {
 }
 
 impl World {
-    /// A caller has an answer.
+    /// Checks the answer that a caller got.
     pub fn answered(&self, caller: &Site, result: &Result<Receipt, Failure>, saw: Option<Outcome>) {
         let mut state = self.lock();
         let answer = match result {
@@ -429,7 +433,7 @@ impl World {
 }
 
 impl State {
-    /// A result was recorded: the operation's policy must allow that.
+    /// Checks a recorded result: the operation's policy must allow recording it.
     pub fn check_kept(&mut self, result: &StoredResult) {
         let StoredResult::Value(bytes) = result else { return };
         let is_pending = serde_json::from_slice::<Receipt>(bytes).is_ok_and(|receipt| receipt.pending);
@@ -438,18 +442,18 @@ impl State {
         }
     }
 
-    /// A run is released as failed. Each of its steps must be recorded, because nobody will take the release
-    /// for a crash.
+    /// Checks a run that is released as failed: each of its steps must be recorded, because the next call
+    /// does not take such a release for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
         }
     }
 
-    /// A release is sent again, and no step was sent since its last try: each ended step must be recorded by
-    /// then.
+    /// Checks a release that is sent again, with no step sent since its last try: each ended step must be
+    /// recorded.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
-        // If another call has the key, the store has refused the steps for good.
+        // If another call has the key, the store refuses the steps for good.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
             return;
         }
@@ -542,16 +546,16 @@ impl State {
         }
     }
 
-    /// Whether a task of this process was blocked, so that it could not wake its waiters.
+    /// Whether a task of this process was blocked. A blocked task cannot wake waiters.
     fn has_blocked(&self, process: ProcessId) -> bool {
         self.runs.iter().any(|run| run.process == process && !run.blocked.is_zero())
     }
 
-    /// A waiter gets a result soon after it is recorded.
+    /// Checks that a waiter gets a result soon after the result is recorded.
     fn check_wait(&mut self, caller: &Site, run: RunId, saw: Option<Outcome>) {
         let (Some(life), Some(Outcome::Replayed { .. })) = (self.runs[run].life, saw) else { return };
         let Some((at, process)) = self.keys[caller.number].lives[life].recorded_at else { return };
-        // Nobody else gets an answer while a transaction has the key.
+        // While a transaction has the key, other callers get no answer.
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
@@ -567,7 +571,8 @@ impl State {
         }
     }
 
-    /// A call is refused as reentrant: it must be inside the body that has the key, and must not have waited.
+    /// Checks a call that is refused as reentrant: it must be inside the body that has the key, and must not
+    /// have waited.
     fn check_reentrant(&mut self, caller: &Site) {
         let waited = caller.called.elapsed() > AT_ONCE && self.is_calm(caller.process, caller.called);
         if waited || self.around(caller).next().is_none() {
@@ -575,7 +580,7 @@ impl State {
         }
     }
 
-    /// Checks a refusal because another call has the key, or because the key is not due.
+    /// Checks a call that is refused because another call has the key, or because the key is not due.
     fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
         // A call inside a body with the same key does not wait, even if the body does not know yet that
@@ -590,15 +595,16 @@ impl State {
         }
     }
 
-    /// A refusal must be up to date: this process has asked the store within the last second, or is asking
-    /// now.
+    /// Checks that a refusal is up to date: this process has got an answer of the store within the last
+    /// second, or is waiting for one.
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
         let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
         if caller.way == Way::Run
             && requests.under_way == 0
-            // A claim that was granted too late is renewed, and the renewal may take as long as the claim.
+            // If a claim is granted too late, the engine renews the lease first, and the renewal may take as
+            // long as a claim.
             && is_old(requests.sent, patience + ANSWER_IS_OLD + AT_ONCE)
             && is_old(requests.ended, ANSWER_IS_OLD + AT_ONCE)
         {
@@ -617,7 +623,7 @@ impl State {
             .is_some_and(|record| self.around(caller).any(|run| run.fence == Some(record.fence.get())))
     }
 
-    /// The bodies around this call that have its key and run, from the innermost on.
+    /// The running bodies around this call whose call has the same key, the innermost first.
     fn around(&self, caller: &Site) -> impl Iterator<Item = &Run> {
         let number = caller.number;
         let runs = std::iter::successors(caller.parent, move |run| self.runs[*run].parent);
@@ -625,13 +631,13 @@ impl State {
         runs.filter(move |run| run.key == number && run.ended.is_none())
     }
 
-    /// The last body that this call began.
+    /// The last body that this call started.
     fn own_run(&self, caller: &Site) -> Option<(RunId, &Run)> {
         let own = caller.own_run.load(Ordering::SeqCst);
         Some((own, self.runs.get(own).filter(|run| run.key == caller.number)?))
     }
 
-    /// A body whose key came into doubt, and whose key no other call has taken over, must go on.
+    /// Checks that a body goes on if its key came into doubt and no other call has taken the key over.
     fn check_held_in_doubt(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         let is_dropped = matches!(run.ended, Some((_, Ended::Dropped))) && run.began >= caller.called;
@@ -644,8 +650,8 @@ impl State {
         }
     }
 
-    /// A caller whose body succeeded gets the body's value, even if the attempts are used up: `Exhausted` is
-    /// not the result of another attempt.
+    /// Checks a call that is refused as `Exhausted`: its own body must not have returned a value, because the
+    /// caller gets such a value even if the attempts are used up.
     fn check_not_exhausted(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -653,13 +659,14 @@ impl State {
         }
     }
 
-    /// A caller whose result is not recorded gets its result only if no other attempt is running that will
-    /// have a result.
+    /// Checks a caller that gets the result of its body although the result is not recorded: no other attempt
+    /// may be running, because that will have another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
         let key = &self.keys[caller.number];
-        // An attempt whose record has expired no longer has the key.
+        // Looks only at a record that is alive, because an attempt whose record has expired no longer has the
+        // key.
         let in_flight = |record: &&Record| record.state == RecordState::InFlight;
         let Some(record) = self.live(caller.number).filter(in_flight) else { return };
         let later = key.grants.get(&record.fence.get()).filter(|later| later.life == life && later.at < at);
@@ -669,7 +676,8 @@ impl State {
         }
     }
 
-    /// Whether no request of this process has failed since `since`, and the process ran all the time.
+    /// Whether since `since` the process ran all the time, none of its requests failed, and the store's clock
+    /// did not jump.
     fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);
@@ -684,7 +692,7 @@ impl State {
         let grant = record.filter(|record| record.state == RecordState::Released);
         let grant = grant.and_then(|record| self.keys[caller.number].grants.get(&record.fence.get()));
         let ended = grant.and_then(|granted| granted.started).and_then(|run| self.runs[run].ended);
-        // The answer may be older than the record.
+        // The caller's answer may be older than the record.
         let is_older = |at| at >= caller.called || !self.was_calm(caller);
         let failed = ended.is_none_or(|(at, ended)| matches!(ended, Ended::Error) || is_older(at));
         failed && (operation.retry_after.is_some() || operation.retry_after_error)
@@ -715,7 +723,7 @@ impl State {
             }
             Error::InDoubt { .. } => {
                 self.check_held_in_doubt(caller);
-                // A call with `recover` is granted a key in doubt.
+                // Under `in_doubt`, a call with `recover` gets the key granted instead of this error.
                 let is_granted = operation.in_doubt && operation.recover.is_some();
                 !is_granted || !self.was_calm(caller) || caller.has_deadline
             }
@@ -740,7 +748,7 @@ impl State {
                     || source.kind() == StoreErrorKind::TooLarge
                     || self.processes.iter().any(|other| other.disturbed.is_some())
             }
-            // An operator wrote an error, although the operation records none.
+            // An operator may have recorded an error for an operation that records no errors.
             Error::Undecodable { .. } => {
                 !operation.terminal && self.keys[caller.number].lives.iter().any(|life| life.operator)
             }
@@ -759,7 +767,7 @@ impl State {
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
     }
 
-    /// A consumer acknowledged a message whose handler got this value.
+    /// Checks a message that a consumer acknowledged, and whose handler got the value of this run.
     pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();
@@ -771,7 +779,7 @@ impl State {
         }
     }
 
-    /// `drain` has returned: the process has waited for all background work of its calls.
+    /// Checks a process whose `drain` has returned: it must have waited for all background work of its calls.
     pub fn drained(&mut self, process: ProcessId) {
         for id in 0..self.runs.len() {
             let run = &self.runs[id];
@@ -780,7 +788,7 @@ impl State {
             let recorded = self.keys[run.key].lives[life].recorded.as_ref();
             let is_recorded = recorded.is_some_and(|(_, result)| run_of(result) == Some(id));
             let record = self.keys[run.key].record.as_ref();
-            // A record that has expired lives again when the clock is set back.
+            // After a jump of the clock, a record that had expired may live again.
             let holds = record.is_some_and(|record| {
                 self.jumped.is_none()
                     && protocol::is_live(record, self.now())
@@ -806,9 +814,9 @@ impl State {
         }
     }
 
-    /// Whether the engine has released the claim of this run after all background work has ended. The engine
-    /// retries the release of an abandoned claim only until the lease is over, because the end of the lease
-    /// has the same effect.
+    /// Whether the claim of this run must be released once all background work has ended. The engine retries
+    /// the release of an abandoned claim only until the lease is over, because the end of the lease has the
+    /// same effect. So an abandoned claim must be released only if no request failed.
     fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
         let run = &self.runs[id];
         match ended {
@@ -836,7 +844,7 @@ impl State {
         }
     }
 
-    /// A body whose key another call has taken over ends when its next renewal is answered.
+    /// Checks that a body whose key another call has taken over ends when its next renewal is answered.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
@@ -883,17 +891,17 @@ impl State {
         }
     }
 
-    /// When the worker of this grant learned that the store confirms its doubt. `None` unless an operator
-    /// resolved the doubt after the store had confirmed it and before the worker knew.
+    /// When the worker of this grant learned from the store that the grant holds its key in doubt. `None`
+    /// unless an operator resolved the doubt while the worker waited for that answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run before its worker could know of it: while the
-    /// store's confirmation was on its way, or before its body began, if a jump of the clock had ended its
-    /// lease.
+    /// Whether an operator resolved the doubt of this run before its worker could know that. Either the
+    /// worker was waiting for the store's answer that the key is in doubt. Or a jump of the clock had ended
+    /// the lease, and the body had not begun.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];
@@ -905,7 +913,7 @@ impl State {
         is_late || self.resolved_meanwhile(number, life, fence).is_some()
     }
 
-    /// A body has the value of a step.
+    /// Checks the value of a step that a body got.
     pub fn step_returned(&mut self, id: RunId, name: &str, input: Option<u8>, value: u64) {
         let run = &self.runs[id];
         if run.in_transaction || run.fence.is_none() {

@@ -1,4 +1,4 @@
-//! One history: a plan is carried out, then everything works again, and the end is checked.
+//! One history: carries out a plan, then lets everything work again, and checks the end.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
@@ -60,7 +60,8 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         (report, world)
     });
     drop(runtime);
-    // The stores of the processes contain the world, which would otherwise keep itself alive.
+    // The stores of the processes contain the world. If they were not dropped here, the world would keep
+    // itself alive.
     let processes = std::mem::take(&mut world.lock().processes);
     drop(processes);
     IN_HISTORY.set(false);
@@ -106,7 +107,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // A client that still runs has hung.
+    // Each client should have ended by now. If one still runs, it hangs.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
@@ -171,8 +172,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // Among several runs, prefers one whose result is not recorded; among these, one whose key has no
-        // result; among these, the last one.
+        // If several runs fit, chooses one whose own result is not recorded; among these, one whose key has
+        // no result at all; among these, the last one.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
@@ -191,7 +192,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
     id
 }
 
-/// The process of a worker that takes calls now.
+/// The process of a worker. Waits for the next process if none runs.
 async fn serving(world: &World, worker: usize) -> ProcessId {
     loop {
         if let Some(id) = world.lock().running[worker] {

@@ -55,7 +55,7 @@ impl SimStore {
 
 pub type Sending<A> = Pin<Box<dyn Future<Output = Result<A, StoreError>> + Send>>;
 
-/// Returns when this process runs; never, if it is dead.
+/// Returns as soon as this process is not stopped. Never returns if the process is dead.
 pub async fn awake(world: &World, process: ProcessId) {
     poll_fn(|cx| world.lock().poll_awake(process, cx)).await;
 }
@@ -217,8 +217,9 @@ impl State {
                 if record.state == RecordState::Released && record.retry_at <= now =>
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
-                // A blocked task learns late that its claim is released, and a task that gave up before never
-                // learns that. A transaction that has taken the key refuses waiters until it ends.
+                // The key is not free for waiters yet in three cases. A blocked task learns late that its
+                // claim is released. A task that has given up never learns that. A transaction that has taken
+                // the key refuses waiters until it ends.
                 let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
                     && key.taken_by.is_none()
                     && !self.is_late;
@@ -267,8 +268,8 @@ impl State {
         }
     }
 
-    /// A request is sent. Before a release is sent again, the steps that are not recorded must be sent again,
-    /// too.
+    /// Notes that a request is sent. Before a release is sent again, the steps that are not recorded must be
+    /// sent again, too.
     fn sent(&mut self, number: usize, request: &Request) {
         let (fence, is_step) = match request {
             Request::RecordStep(step) => (step.fence.get(), true),
@@ -284,7 +285,8 @@ impl State {
             granted.step_sent = Some(Instant::now());
             return;
         }
-        // A step that was under way at the last try of the release is sent again at the next try.
+        // If a step was under way at the last try of the release, the engine sends that step again only at
+        // the next try.
         let before = granted.release_sent.replace(Instant::now());
         let patience = Duration::from_millis(self.plan.operations[number].store_timeout);
         let step_until = granted.step_sent.map(|step| step + patience);
@@ -293,7 +295,7 @@ impl State {
         }
     }
 
-    /// The sender of a step knows that it is recorded.
+    /// Notes that the sender of a step knows that the step is recorded.
     fn acknowledged(&mut self, number: usize, step: &RecordStep) {
         let Some(granted) = self.keys[number].grants.get(&step.fence.get()) else { return };
         let life = granted.life;

@@ -1,8 +1,7 @@
 //! A plan: everything that happens in one history from outside the engine. A seed makes a plan.
 //!
-//! A plan is a list of things, each of which can be left out, so that a finding can be shrunk. It is also the
-//! form in which a finding is kept (`regressions/`), because a seed means another plan as soon as this file
-//! changes.
+//! A plan consists of parts that can each be left out, so that a finding can be shrunk. Findings are kept as
+//! plans (`regressions/`) and not as seeds, because a seed means another plan as soon as this file changes.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -73,7 +72,7 @@ pub struct CallPlan {
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
-    /// The call has a deadline this long after its start. Its lease ends then at the latest.
+    /// The call has a deadline this long after its start. The lease ends at the deadline at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
     /// How many times the caller calls at most, until it has a value.
@@ -95,7 +94,7 @@ pub enum Way {
         loses_savepoint: bool,
     },
     Message,
-    /// By `begin`: the attempt is ended by hand.
+    /// By `begin`. The caller ends the attempt itself.
     Begun,
 }
 
@@ -109,7 +108,7 @@ pub struct Script {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Act {
     Sleep(Millis),
-    /// Something in the world outside that cannot be undone.
+    /// An effect in the outside world, which cannot be undone.
     Effect,
     Step {
         name: u8,
@@ -156,7 +155,7 @@ pub enum Act {
         /// The other function's operation; `None` for one without a key.
         operation: Option<usize>,
     },
-    /// The task does not yield for this time, while the rest of its process goes on.
+    /// The task does not yield for this time, while other tasks of its process go on.
     Block(Millis),
 }
 
@@ -199,7 +198,7 @@ pub enum What {
     Shutdown {
         worker: usize,
     },
-    /// For all workers or for one, the store does not answer, or it refuses every request.
+    /// The store does not answer, or it refuses every request: for all workers or for one.
     Outage {
         worker: Option<usize>,
         lasts: Millis,
@@ -324,8 +323,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a worker that stands still or loses its store for longer than the lease of its call, and another
-    /// worker that makes calls with the same key meanwhile.
+    /// Adds a worker that stands still or loses its store for longer than the lease of its call. Meanwhile
+    /// another worker makes calls with the same key.
     fn take_over(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let other = (owner + rng.usize(1..self.workers)) % self.workers;
@@ -625,7 +624,7 @@ fn weather(rng: &mut Rng, length: Millis, workers: usize, lease: Millis) -> Weat
         Fault::SlowAnswer(after),
         Fault::Repeated(repeated),
     ];
-    // Some weather has only one kind of fault, so that the same fault happens twice in a row.
+    // Some weather has only one kind of fault, so that the same fault happens several times in a row.
     let kinds = match rng.u32(0..4) {
         0 => vec![(pick(rng, &all), 1)],
         1 => vec![(Fault::AnswerLost, 2), (Fault::Refused, 1)],

@@ -1,6 +1,6 @@
 //! A database whose transactions the store can record in.
 //!
-//! A transaction keeps what it writes to itself until it commits. A key that it has taken is busy for
+//! Nobody else sees what a transaction has written before it commits. A key that it has taken is busy for
 //! everybody else.
 
 use std::time::Duration;
@@ -78,7 +78,8 @@ impl SimTransaction {
         let ended = self.run.and_then(|run| state.runs[run].ended).map(|(_, ended)| ended);
         let returned = matches!(ended, Some(Ended::Value | Ended::Unstorable));
         if self.read.iter().any(|(number, old)| state.live(*number) != old.as_ref()) {
-            // A worker outside of a transaction finished first: the commit fails.
+            // A worker outside of transactions has changed the record since this transaction read it, so the
+            // commit fails.
             return Err(Failure::Transient { run: usize::MAX, retry_after: 0 });
         }
         let (rows, records) = (self.rows, self.records.len());
@@ -157,7 +158,7 @@ impl RecordsIn<SimTransaction> for SimStore {
             match (answer, write) {
                 (ClaimAnswer::Granted(grant), Some(new)) => {
                     key.taken_by = Some(id);
-                    // Until the transaction ends, the key refuses waiters, as it does while a body runs.
+                    // Until the transaction ends, waiters cannot get the key, as while a body runs.
                     key.freed = None;
                     note!(state, "process {process}: transaction takes key {number}");
                     Ok(Ok((grant, old, Box::new(new), now)))

@@ -42,8 +42,8 @@ pub struct State {
     /// The process of each worker, if one runs now.
     pub running: Vec<Option<ProcessId>>,
     pub runs: Vec<Run>,
-    /// How many closures of steps have ended. This number is the value of the last one, so each has another
-    /// value.
+    /// How many closures of steps have ended. The value of a closure is this number at its end, so each
+    /// closure has another value.
     pub steps: u64,
     pub requests: u64,
     pub faults: Vec<FaultPlan>,
@@ -59,13 +59,13 @@ pub struct State {
     /// How many transactions began, and which are open.
     pub transactions: u64,
     pub open: BTreeSet<u64>,
-    /// Whether the request that is applied now has no sender any more.
+    /// Whether the sender of the request that is applied now has given up or died.
     pub is_late: bool,
     pub history: Option<String>,
     started: Instant,
 }
 
-/// What breaks a promise.
+/// A broken promise.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The sentence that is not true.
@@ -105,9 +105,10 @@ pub struct Requests {
 pub struct Life {
     pub runs: Vec<RunId>,
     pub recorded: Option<(Verdict, StoredResult)>,
-    /// When the result was recorded, and the process that learns it; no process if the sender had given up.
+    /// When the result was recorded, and the process that learns this. No process, if the sender had given
+    /// up.
     pub recorded_at: Option<(Instant, Option<ProcessId>)>,
-    /// The names of steps whose record a worker or its body knows of, with the recorded value.
+    /// The steps that were recorded, or whose value a body got, by name.
     pub steps: BTreeMap<String, StepSeen>,
     /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
     pub cleared: usize,
@@ -155,7 +156,8 @@ pub struct ProcessState {
     pub process: Process,
     pub is_alive: bool,
     pub stopped_until: Option<Instant>,
-    /// When something last went wrong between this process and the store, or the process stood still.
+    /// When something last went wrong between this process and the store, or when the process last stood
+    /// still.
     pub disturbed: Option<Instant>,
     /// When something last went wrong between this process and the store.
     pub faulted: Option<Instant>,
@@ -197,9 +199,9 @@ pub struct Run {
     pub ended_steps: Vec<String>,
     /// The inputs of the steps whose closures the run has run.
     pub inputs: BTreeMap<String, Option<u8>>,
-    /// The argument of its call's fingerprint.
+    /// The argument of the fingerprint of the run's call.
     pub argument: u8,
-    /// For how long its task did not run.
+    /// For how long the task of the run was blocked.
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,
@@ -322,7 +324,7 @@ impl State {
         self.keys[number].record.as_ref().filter(|record| protocol::is_live(record, now))
     }
 
-    /// Ready when this process runs; never, if it is dead.
+    /// Ready if this process is not stopped. Never ready if the process is dead.
     pub fn poll_awake(&mut self, process: ProcessId, cx: &Context<'_>) -> Poll<()> {
         let process = &mut self.processes[process];
         if process.is_alive && process.stopped_until.is_none() {
@@ -332,7 +334,8 @@ impl State {
         Poll::Pending
     }
 
-    /// Whether nothing has gone wrong between this process and the store since `since`, and the process ran.
+    /// Whether nothing has gone wrong since `since`: the process ran all the time, no fault came between it
+    /// and the store, and the store's clock did not jump.
     pub fn is_calm(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         process.is_alive
@@ -341,11 +344,11 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// What the network does to a request that is sent now: its fault, and how long the request and the
-    /// answer take, in microseconds.
+    /// What the network does to a request that is sent now. Returns the fault of the request, and how long
+    /// the request and its answer take, in microseconds.
     ///
-    /// The decision depends on the worker, the request and the time, and on nothing that happened before. So
-    /// a plan from which something was left out has the same faults at the same requests.
+    /// The decision depends on the seed, the worker, the request and the time, and on nothing that happened
+    /// before. So if something is left out of a plan, the other requests keep their faults.
     pub fn network(&mut self, plan: &Plan, worker: usize, what: &str) -> (Option<Fault>, u64, u64) {
         let at = u64::try_from((Instant::now() - self.started).as_micros()).unwrap_or(u64::MAX);
         let word =

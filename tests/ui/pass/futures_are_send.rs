@@ -1,4 +1,4 @@
-//! The future of a guarded function is `Send` if its body is, and the macro does not require it.
+//! The future of a guarded function is `Send` if its body is `Send`. The macro does not require that.
 use std::rc::Rc;
 
 use idem::{MemoryStore, idempotent};

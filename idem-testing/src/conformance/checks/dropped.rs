@@ -1,5 +1,5 @@
-//! Checks of callers that go away: the request of a dropped future is either applied completely or not at
-//! all.
+//! Checks of callers that go away: the store applies the request of a dropped future either completely or not
+//! at all.
 
 use futures_util::FutureExt;
 

@@ -16,7 +16,8 @@ use idem_core::protocol::{
 const SOME: usize = 96;
 const FEW: usize = 16;
 
-/// Starts one side of a duel after some yields, so that duels do not all meet at the same point.
+/// Starts one side of a duel after `steps` yields. The numbers of yields differ between duels, so that not
+/// all duels meet at the same point.
 async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     for _ in 0..steps {
         tokio::task::yield_now().await;

@@ -37,7 +37,7 @@ pub(crate) async fn a_fence_that_ran_ahead_of_the_clock_rises_over_being_forgott
         last = held.grant.fence;
         t.release(&held, ReleaseCause::Failed).await?;
     }
-    // Here each record is removed as soon as it was granted or released.
+    // From here on, each record is deleted right after its release or grant.
     for _ in 0..50 {
         t.forget(&key).await?;
         last = rises(t, &key, last).await?;

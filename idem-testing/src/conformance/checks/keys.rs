@@ -66,7 +66,7 @@ pub(crate) async fn each_character_makes_a_key_of_its_own(t: &Trial) -> Checked 
     texts(t, planes.filter_map(char::from_u32).map(String::from)).await
 }
 
-/// Texts that are a quote, a wildcard, an escape, a hash tag or a command in a server's language.
+/// Texts with a meaning in the language of a server: quotes, wildcards, escapes, hash tags, commands.
 const SYNTAX: [&str; 16] = [
     "''",
     "\\\\",

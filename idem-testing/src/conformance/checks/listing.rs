@@ -31,7 +31,7 @@ async fn walk_with(t: &Trial, mut request: List, mut each: impl AsyncFnMut(&Page
     Err(Broken(format!("a walk should end, and has not after {ENOUGH} pages")))
 }
 
-/// All records of a walk, by name.
+/// All records of a walk, by scope and key.
 async fn walk(t: &Trial, request: List) -> Checked<BTreeMap<Name, Listed>> {
     let mut found = BTreeMap::new();
     walk_with(t, request, async |page: &Page| {
@@ -63,7 +63,7 @@ async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     Ok(keys)
 }
 
-/// Keys with a record of each kind: of each live stage, with odd names, with steps.
+/// Makes records of every kind (in each live stage, with odd names, with steps), and returns their keys.
 async fn every_kind(t: &Trial) -> Checked<Vec<RecordKey>> {
     let mut keys: Vec<_> = every_stage(t).await?.into_iter().map(|(_, key)| key).collect();
     let long = "l".repeat(idem_core::MAX_KEY_BYTES);

@@ -19,12 +19,12 @@ use idem_core::protocol::{
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
-/// Fails if a race takes longer than two minutes, because its workers then make no progress.
+/// Fails if a race has taken longer than two minutes: its workers then make no progress.
 fn in_time(begin: Instant) -> Checked {
     that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
 }
 
-/// The answers to this claim, which many new owners make at once.
+/// Makes this claim for many new owners at once, and returns the answers.
 async fn asked_by_many(t: &Trial, key: &RecordKey, request: &Claim) -> Checked<Vec<ClaimAnswer>> {
     let answers = t
         .race(t.profile.part_of(MANY, HUNDRED), |_, store| {
@@ -258,7 +258,7 @@ async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<
     Ok(kept)
 }
 
-/// Purges as long as others write.
+/// Purges until no other task writes.
 async fn sweep(store: Witness, writing: &AtomicUsize) -> Checked {
     let begin = Instant::now();
     while writing.load(Ordering::SeqCst) > 0 {

@@ -67,7 +67,7 @@ pub(crate) async fn a_thousand_steps_are_kept(t: &Trial) -> Checked {
 }
 
 pub(crate) async fn large_steps_are_kept(t: &Trial) -> Checked {
-    // A size so small that even the store with the smallest limit accepts three such steps.
+    // At most 100,000 bytes, so that every store accepts three such steps in one record.
     let most = t.store.max_result_bytes().unwrap_or(usize::MAX).min(100_000);
     let large = |byte: u8| step("large").with_result(value(vec![byte; most]));
     let held = held_with(t, "a", &t.ask(), &[large(0), large(0xff), large(b'x')]).await?;
@@ -106,7 +106,8 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     same("forget", t.forget(&held.key).await?, true)?;
     record(t, &t.take(&held.key).await?, &[step("new")]).await?;
     let short = t.short();
-    // A slow server takes long to record the steps, so the renewal below restarts the time to live.
+    // A slow server may take longer than the short time to live to record the steps. So the renewal below
+    // starts that time again.
     let expiring = t.ask().with_ttl(short);
     for (name, fingerprint, is_purged) in [
         ("expired", None, false),

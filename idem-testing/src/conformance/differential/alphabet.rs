@@ -24,11 +24,11 @@ pub(super) struct Scene<'a> {
 pub(super) struct Symbol {
     /// Whether a trace may continue after this request.
     pub(super) extends: bool,
-    /// Whether the second owner sends this request. A trace does not continue after such a first request,
-    /// because it would repeat a trace of the first owner with other names.
+    /// Whether the second owner sends this request. No trace begins with such a request and then continues,
+    /// because it would repeat a trace of the first owner under another name.
     pub(super) second: bool,
-    /// Whether a sender that does not hold the claim sends this request. The longest traces do not end with
-    /// such a request.
+    /// Whether the sender of this request does not hold the claim. The longest traces do not end with such a
+    /// request.
     pub(super) foreign: bool,
     ask: Box<dyn Fn(&Scene<'_>) -> Ask + Send + Sync>,
 }
@@ -135,7 +135,7 @@ fn by(sender: By, extends: bool, request: OfGrant) -> Symbol {
     Symbol { foreign: sender != By::Holder, ..Symbol::new(extends, ask) }
 }
 
-/// The requests of a holder, each with whether a trace may continue after it.
+/// The requests of a holder. The `bool` says whether a trace may continue after the request.
 fn of_a_holder() -> Vec<(bool, OfGrant)> {
     let mut requests = vec![
         (true, renewal(LONG * 2)),
@@ -163,7 +163,7 @@ fn of_a_holder() -> Vec<(bool, OfGrant)> {
     requests
 }
 
-/// The requests of a sender that does not hold the claim. All are refused.
+/// The requests of a sender that does not hold the claim. The store must refuse all of them.
 fn of_others() -> Vec<OfGrant> {
     vec![
         renewal(LONG * 2),

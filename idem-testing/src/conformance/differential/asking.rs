@@ -4,7 +4,7 @@ use crate::OperationKind;
 use idem_core::protocol::{self, Request};
 use idem_core::{RecordKey, Store, StoreError};
 
-/// Any operation that changes a record. A read is none, because the test reads the record after every
+/// Any operation that may change a record. Reads are left out, because the test reads the record after every
 /// operation.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
@@ -37,6 +37,6 @@ impl Ask {
 pub(super) enum Answer {
     Step(protocol::Answer),
     Forget(bool),
-    /// How many records were deleted. For the oracle, the most that may be deleted.
+    /// How many records were deleted. In an expected answer, how many may be deleted at most.
     Purge(usize),
 }

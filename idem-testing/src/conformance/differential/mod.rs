@@ -1,8 +1,8 @@
 //! The differential test: requests are sent to a store and to the pure protocol, whose answers and records
 //! must be the same.
 //!
-//! Owns the comparison of a long random history, whose operations `moves` draws; `traces` has every short
-//! history. `oracle` computes the expected answers. Unlike the other checks, this one takes its expectations
+//! Owns the comparison of a long random history. `moves` draws its operations; `traces` has every short
+//! history; `oracle` computes the expected answers. Unlike the other checks, this test takes its expectations
 //! from the protocol's own functions.
 
 mod alphabet;

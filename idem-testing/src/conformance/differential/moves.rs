@@ -20,7 +20,7 @@ pub(super) struct Gambler {
     rng: Xoshiro256PlusPlus,
     keys: Vec<RecordKey>,
     symbols: Vec<Symbol>,
-    /// The grants that were seen, newest last. Late requests of their holders are drawn from these.
+    /// The grants that were seen, newest last. A late request is drawn as a request of one of their holders.
     grants: Vec<(RecordKey, Owner, Fence)>,
 }
 
@@ -42,7 +42,7 @@ impl Gambler {
         self.below(one_in) == 0
     }
 
-    /// Remembers the grant that has a key.
+    /// Remembers the grant in the record of a key.
     pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
         let grant = (key.clone(), record.owner, record.fence);
         if self.grants.last() != Some(&grant) {
@@ -54,7 +54,7 @@ impl Gambler {
         }
     }
 
-    /// How much time passes: none, little, much, or the time until a nearby edge, exactly or with a
+    /// Draws how much time passes: none, little, much, or the time until a nearby edge, exactly or with a
     /// microsecond more or less. An edge is a moment at which a lease, a lifetime or a backoff ends.
     pub(super) fn pause(&mut self, edges: &[Duration]) -> Duration {
         let micro = Duration::from_micros(1);
@@ -73,7 +73,7 @@ impl Gambler {
         }
     }
 
-    /// The fault of the operation, mostly none.
+    /// Draws the fault of an operation. Most operations have none.
     pub(super) fn fault(&mut self) -> Option<Fault> {
         match self.below(20) {
             0 => Some(Fault::FailBefore),
@@ -82,8 +82,8 @@ impl Gambler {
         }
     }
 
-    /// The key and the operation. Few operations come from a sender that does not hold the claim, because the
-    /// store refuses most of these.
+    /// Draws a key and an operation. Few operations come from a sender that does not hold the claim, because
+    /// the store refuses most operations of such a sender.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
         let number = self.below(self.keys.len());
         let key = self.keys[number].clone();

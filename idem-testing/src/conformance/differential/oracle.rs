@@ -84,7 +84,7 @@ impl Oracle {
             Ask::Purge(limit) => {
                 let over = self.records.values().filter(|record| !protocol::is_live(record, now)).count();
                 if self.exact && over <= *limit {
-                    // The store's purge has removed these records, so a later purge cannot delete them.
+                    // The store's purge has deleted all of these records, so the oracle drops them too.
                     self.records.retain(|_, record| protocol::is_live(record, now));
                 }
                 (None, Answer::Purge(over.min(*limit)))
@@ -175,7 +175,8 @@ impl Oracle {
     }
 
     /// Compares a record with the expected one. A record that was not written must not have changed at all.
-    /// In a written record, times may differ as much as the clocks, except times that `old` already had.
+    /// In a written record, times may differ as much as the clocks do. Times that `old` already had must be
+    /// equal.
     pub(super) fn same_record(
         &self,
         seen: &Record,
@@ -187,7 +188,7 @@ impl Oracle {
             return same("the record, which must not change", seen, wanted);
         }
         same("the record", timeless(seen), timeless(wanted))?;
-        // A fence that is kept or raised by one does not come from the clock, so it must be equal.
+        // If the fence is kept, or raised by one, it does not come from the clock. So it must be equal.
         let is_counted = old.is_some_and(|old| wanted.fence.get() <= old.fence.get().saturating_add(1));
         let fence =
             if is_counted { seen.fence == wanted.fence } else { self.same_fence(seen.fence, wanted.fence) };

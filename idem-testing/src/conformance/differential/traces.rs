@@ -1,8 +1,8 @@
 //! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
 //! the alphabet, and compares the answer and the record with the pure protocol's.
 //!
-//! Owns which traces there are and their order: the shortest first, so that the first failing trace is also
-//! the shortest that shows the fault.
+//! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
+//! that shows the fault.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -19,9 +19,9 @@ use crate::{OperationKind, seed};
 use idem_core::protocol::{Fence, Owner, Record, Timestamp, is_live};
 use idem_core::{RecordKey, Store};
 
-/// How many requests lead to a state.
+/// At most this many requests lead to a state.
 const DEPTH: usize = 3;
-/// The most attempts and steps that lead to a state.
+/// The most attempts and steps that a state may have.
 const ATTEMPTS: u32 = 2;
 const STEPS: usize = 1;
 /// How many traces run at a time if no clock must be advanced between two requests.
@@ -68,14 +68,15 @@ impl Model {
         (live.map(timeless), live.map(due), same_owner, self.oracle.record(&self.key).is_some())
     }
 
-    /// Whether a trace may continue from this state. With more attempts and steps, nothing new happens.
+    /// Whether a trace may continue from this state. Beyond the limits of attempts and steps, nothing new
+    /// happens.
     fn is_early(&self) -> bool {
         let record = self.oracle.record(&self.key);
         record.is_none_or(|record| record.attempt <= ATTEMPTS && record.steps.len() <= STEPS)
     }
 }
 
-/// The time of a request in the search for states.
+/// The time at which the search for states makes the request with this number.
 fn at(number: usize) -> Timestamp {
     Timestamp::default().after(PAUSE * u32::try_from(number + 1).unwrap_or(u32::MAX))
 }
@@ -137,8 +138,8 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
     stream::iter(traces).buffered(at_once).try_collect().await
 }
 
-/// Runs one trace, and compares the answer to its last request and the record after it. Shorter traces
-/// compare the answers before the last.
+/// Runs one trace, and compares the answer to its last request, and the record after that. The shorter traces
+/// compare the answers before the last one.
 async fn run(
     t: &Trial,
     key: RecordKey,
@@ -149,7 +150,7 @@ async fn run(
     let mut model = Model::new(key, t.is_exact());
     for symbol in prefix {
         let (answer, wanted) = send(t, &mut model, now, *symbol, requests).await?;
-        // Adopts the fence of a grant.
+        // This comparison also gives a new grant's fence to the oracle.
         model.oracle.same_answer(&model.key, &answer, &wanted);
     }
     let store = &t.handles[prefix.len() % t.handles.len()];

@@ -1,7 +1,7 @@
 //! Broken protocols. Each is a bug that a library of this kind had, or leaves out one of our guards.
 //!
-//! Owns the list: [`for_each_mutant`](crate::for_each_mutant) has them all, so that neither the model check
-//! nor the conformance kit can miss one. Their rules are in the folder beside this file.
+//! Owns the list of all mutants, [`for_each_mutant`](crate::for_each_mutant), so that neither the model check
+//! nor the conformance kit can miss one. The rules are in the folder beside this file.
 
 mod claims;
 mod holders;
@@ -10,9 +10,9 @@ pub use super::rules::shipped;
 pub use claims::*;
 pub use holders::*;
 
-/// Calls a macro with `mutant: PromiseItBreaks, WhatItIsFoundUnder, requests, rule;` for each mutant. Further
-/// settings of its rules may follow the rule. The rule answers the requests that `requests` selects; the
-/// protocol answers all others.
+/// Calls a macro with `mutant: PromiseItBreaks, WhatItIsFoundUnder, requests, rule;` for each mutant. The
+/// rule answers the requests that `requests` selects; the protocol answers all others. Further settings of
+/// the mutant may follow the rule.
 macro_rules! for_each_mutant {
     ($callback:ident) => {
         $callback! {

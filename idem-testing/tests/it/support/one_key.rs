@@ -60,7 +60,7 @@ impl OneKey {
         step.answer
     }
 
-    /// Reads the record after each operation, because no other answer shows the steps.
+    /// Lets the shadow see the recorded steps after each operation, because no answer contains them.
     fn look(&mut self) {
         let live = self.record.as_ref().filter(|record| protocol::is_live(record, self.now));
         let steps = live.map_or(&[][..], |record| &record.steps);
@@ -97,7 +97,8 @@ impl OneKey {
     /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
-        // At most three tries: two may have to wait, for a running lease or for a release that is not due.
+        // At most three tries, because two of them may have to wait: for a running lease, and for a release
+        // that is not due.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim(rules, &request) {

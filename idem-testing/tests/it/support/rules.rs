@@ -11,7 +11,7 @@ pub type Step = Transition<Answer>;
 /// The rules of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The requests that get another answer than the protocol's.
+    /// The requests that `apply` answers. The protocol answers all others.
     pub only: fn(&Request) -> bool,
     pub apply: fn(&Asked<'_>) -> Step,
     /// Whether a purge must leave the record.

@@ -108,7 +108,7 @@ impl Setup {
         }
     }
 
-    /// Two or three workers, and the events that concern the mutants of this setup, because each further
+    /// Two or three workers, and only the events that the mutants of this setup need, because each further
     /// event makes the search longer. Most setups are too large to explore completely.
     pub fn wide(under: Under) -> Self {
         let everything = |policy| Self {

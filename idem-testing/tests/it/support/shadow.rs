@@ -1,7 +1,7 @@
 //! The promises about one key, derived only from the requests and answers.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record: the next answer shows
-//! that a rule has written a wrong record. `claims` judges the answers to claims.
+//! Owns the decision which promise an answer breaks. It must not look at the record. If a rule has written a
+//! wrong record, the next answer shows that. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -70,8 +70,8 @@ enum Stage {
     },
 }
 
-/// The fence of a record whose last holder no longer counts. No request has this fence. `Fence::new(0)` would
-/// not do, because an invented request has it, and the request's owner would count as the holder.
+/// The fence of a record whose last holder no longer counts. No request has this fence. Zero would not do: if
+/// a made-up request had the fence zero, the shadow would take its owner for the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
@@ -213,7 +213,7 @@ impl Shadow {
         }
     }
 
-    /// From here on a body may start again without breaking a promise.
+    /// A body may start again now without breaking a promise.
     fn clean_slate(&mut self) {
         self.at_stake.clear();
         self.started = 0;
@@ -226,7 +226,7 @@ impl Shadow {
         }
     }
 
-    /// A worker got its grant and runs the body. `most` is the limit in its claim.
+    /// A worker got its grant and runs the body. `most` is the limit of attempts in its claim.
     pub fn started(&mut self, fence: Fence, most: Option<NonZeroU32>) {
         if fence >= self.since {
             self.bodies = self.bodies.saturating_add(1);

@@ -38,7 +38,7 @@ pub fn sort(world: &mut World, setup: &Setup) {
     sort_late(&mut world.late);
 }
 
-/// Any order will do, as long as it is always the same.
+/// Sorts the late copies, so that their order does not distinguish worlds. Any fixed order would do.
 pub fn sort_late(late: &mut [(usize, u8, Call)]) {
     late.sort_by_key(hash_of);
 }

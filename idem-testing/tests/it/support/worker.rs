@@ -1,6 +1,6 @@
 //! A worker in the model: what it waits for, what it does with an answer, and how it ends.
 //!
-//! Owns what a caller of the protocol does. The rules decide which answer it gets.
+//! Owns what a caller of the protocol does. The rules decide which answer the caller gets.
 
 use super::one_key::OneKey;
 use super::protocol::{
@@ -93,7 +93,7 @@ pub const fn owner(worker: usize, life: u8) -> Owner {
     Owner::from_bytes(bytes)
 }
 
-/// The worker of an owner; `None` for an operator and for the look-ahead.
+/// The worker of an owner; `None` for an operator, and for the owner that `OneKey::can_be_resolved` makes up.
 pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
     usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
 }

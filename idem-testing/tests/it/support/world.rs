@@ -11,14 +11,14 @@ use super::worker::{self, Call, Doing, Ending, Reply, Worker, owner};
 pub enum Action {
     /// A worker sends a request.
     Send(usize, Call),
-    /// The store executes a request (or its first half, if a claim is not one atomic step).
+    /// The store executes a request, or the first half of a claim that is not one atomic step.
     Apply(usize),
     /// The answer arrives.
     Deliver(usize),
     /// The answer arrives, and the worker that was granted the key sends this request instead of starting the
     /// body.
     End(usize, Call),
-    /// The answer is lost; the same owner sends the request again.
+    /// The answer is lost. The same owner sends the request again.
     LoseAnswer(usize),
     /// The worker sends its request again while the first one is still under way.
     AskAgain(usize),

@@ -1,5 +1,5 @@
-//! A gRPC service of one method, as generated code has it, and its messages on the wire: a number and a text,
-//! as the well-known types `UInt64Value` and `StringValue` wrap them.
+//! A gRPC service with one method, in the form of generated code, and its messages on the wire. The request
+//! is a number and the answer a text, in the well-known types `UInt64Value` and `StringValue`.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use crate::books::Books;
 /// The path of the method.
 pub(crate) const PAY: &str = "/bank.Bank/Pay";
 
-/// How many bytes come before each message: whether it is compressed, and its length.
+/// How many bytes come before each message: one says whether the message is compressed, four are its length.
 const PREFIX: usize = 5;
 
 /// The body of a request.

@@ -32,7 +32,7 @@ struct Options {
     /// How many payments each framework gets.
     #[arg(long, default_value_t = 1_000)]
     payments: u64,
-    /// One of so many connections breaks.
+    /// One in this many connections breaks.
     #[arg(long, default_value_t = 5)]
     cut: u64,
     /// How many clients pay at the same time.

@@ -19,11 +19,12 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// Checks every order. `begun` is how many bodies the kills may have interrupted.
+    /// Checks every order. The kills and outages may have interrupted at most `begun` bodies.
     pub(crate) async fn of(shop: &Shop, orders: u64, begun: usize) -> Result<Self, Failure> {
         let mut violations = Vec::new();
         // `given` has the recorded answers of each order. `not_recorded` has the orders with an answer that
-        // the store had not recorded; the outcome of such a call warns that a body may run again.
+        // the store had not recorded when the handler returned it. The outcome of such a call warns that a
+        // body may run again.
         let mut given: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         let (mut not_recorded, mut replays, mut unrecorded) = (BTreeSet::new(), 0, 0);
         for line in shop.ledger.read("answers")? {

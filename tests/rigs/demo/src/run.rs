@@ -28,8 +28,8 @@ struct Cli {
     /// How many worker processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=64))]
     workers: u64,
-    /// The time between two kills of a worker, in milliseconds; 0 for no kills. Depends on the broker unless
-    /// given.
+    /// The time between two kills of a worker, in milliseconds; 0 for no kills. The default depends on the
+    /// broker.
     #[arg(long)]
     kill_every: Option<u64>,
     /// How many of the messages can never be handled.
@@ -38,19 +38,20 @@ struct Cli {
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of one that runs
-    /// already; `redis` unless given, with Lambda `dynamodb`.
+    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of a store that runs
+    /// already. By default `redis`, or `dynamodb` with `--broker lambda`.
     #[arg(long)]
     store: Option<String>,
-    /// How long the store is down in the middle of the run, in seconds: the demo kills its server, and starts
-    /// it again on the same data. Only for a server that the demo starts.
+    /// How long the store is down in the middle of the run, in seconds. The demo kills the store's server,
+    /// and starts it again on the same data. Only for a server that the demo starts.
     #[arg(long, default_value_t = 0)]
     store_stop: u64,
-    /// How long the broker is down, before the store is, in seconds: the demo kills it, and starts it again
-    /// on the same data. The emulator of SQS keeps its data in memory, so it stands still for this time.
+    /// How long the broker is down, in seconds. This outage comes earlier than the outage of the store. The
+    /// demo kills the broker, and starts it again on the same data; it only stops the emulator of SQS for
+    /// this time, because that keeps its data in memory.
     #[arg(long, default_value_t = 0)]
     broker_stop: u64,
-    /// Makes the queues of RabbitMQ quorum queues; they are classic ones unless this is given.
+    /// Makes the queues of RabbitMQ quorum queues. Without this option they are classic queues.
     #[arg(long)]
     quorum: bool,
 }
@@ -76,8 +77,8 @@ enum Sub {
     Function(Worker),
 }
 
-/// The whole program: the demo, and each of its workers. Ends with 0, with 1 if a promise was broken, and
-/// with 2 if it could not be run.
+/// The whole program: the demo, and each of its workers. Ends with 0, with 1 if a promise was broken, or with
+/// 2 if the demo could not run.
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     exit(match arguments.broker {
@@ -98,7 +99,7 @@ async fn run<B: Broker>(arguments: &Arguments) -> Result<bool, Failure> {
     }
 }
 
-/// Runs the demo, prints one line of JSON, and returns whether no promise was broken.
+/// Runs the demo, prints one line of JSON, and returns whether every promise was kept.
 async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let folder = tempfile::tempdir()?;
     let (mut store, url) = Servers::start(cli.store.as_deref().unwrap_or(B::STORE), folder.path(), "")?;
@@ -114,7 +115,7 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let ended = work_off(cli, &mut broker, &worker, &mut store).await?;
     let mut books = Books::of(&shop, cli.messages, ended * CONCURRENCY).await?;
     let letters = broker.dead_letters().await?;
-    // Dead letters of orders that can be shipped.
+    // The number of dead letters whose orders can be shipped.
     let healthy = letters.iter().filter(|letter| letter.reason.as_deref() != Some("terminal")).count() as u64;
     let dead_letters = u64::try_from(letters.len())?;
     let (left, poisoned) = (broker.waiting().await?, dead_letters - healthy);
@@ -140,8 +141,8 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     Ok(report(&line, &books.violations))
 }
 
-/// Lets the workers empty the queue, kills them and stops the store as the options say, and returns how often
-/// a worker with begun orders was killed or lost the store.
+/// Lets the workers empty the queue. Meanwhile kills workers and stops the broker and the store, as the
+/// options say. Returns how often a worker was killed or lost its store.
 async fn work_off<B: Broker>(
     cli: &Cli,
     broker: &mut B,
@@ -150,7 +151,7 @@ async fn work_off<B: Broker>(
 ) -> Result<usize, Failure> {
     let kill_every = cli.kill_every.unwrap_or(B::KILL_EVERY_MS);
     let sent = broker.waiting().await?;
-    // An outage begins when at most this many messages are left.
+    // Each outage begins when at most this many messages are left.
     let mut broker_stop = (cli.broker_stop > 0).then_some(sent / 4 * 3);
     let mut store_stop = (cli.store_stop > 0).then_some(sent / 2);
     let program = std::env::current_exe()?;
@@ -193,8 +194,8 @@ async fn work_off<B: Broker>(
         }
         for worker in &mut workers {
             if worker.status().is_some() {
-                // A worker that was starting while the broker was down, or not ready, has ended; a supervisor
-                // would start it again.
+                // A worker that started while the broker was down, or not ready, has ended. A supervisor
+                // would start it again, so the demo does.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }

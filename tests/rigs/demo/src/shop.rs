@@ -14,7 +14,7 @@ use tower::{ServiceBuilder, ServiceExt as _};
 
 use crate::CONCURRENCY;
 
-/// How long a result is kept. [`ship`] repeats this time.
+/// How long a result is kept. The attribute of [`ship`] states the same time.
 const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The content of a message.
@@ -154,7 +154,8 @@ impl Shop {
             .boxed_clone()
     }
 
-    /// The effect: a line in the ledger, which accepts a second line for the same order.
+    /// The effect: a line in the ledger. The ledger accepts a second line for the same order, so repeated
+    /// effects are counted.
     pub(crate) async fn effect(&self, order: &Order) -> Result<Shipment, ShipError> {
         if order.pieces == 0 {
             return Err(ShipError::Empty);

@@ -29,11 +29,13 @@ pub(crate) struct Report {
     pub(crate) violations: Vec<String>,
 }
 
-/// What is counted:
+/// The names of the counts. Some of them need an explanation:
 ///
-/// * `unrecorded` answers, how many of those were recorded late, and results whose recording was given up;
-/// * bodies that `failed`, and calls that came before their key was due again;
-/// * terminated workers that drained completely, or left something unfinished.
+/// * `unrecorded`: answers whose result was not recorded yet; `recorded_late`: those of them whose result was
+///   recorded later; `given_up`: results that a worker gave up recording;
+/// * `failed`: bodies that failed; `not_due`: calls that came before their key was due again;
+/// * `drained` and `left`: workers that got SIGTERM, and drained completely or left something unfinished;
+/// * `takeovers`: repeated runs.
 const COUNTED: &str = "effects executed replays refused store_errors unrecorded recorded_late given_up timed_out failed \
                        not_due drained left dropped panicked in_doubt takeovers";
 
@@ -117,7 +119,8 @@ impl Report {
             };
             let key: u32 = key.parse()?;
             match how {
-                // The outcome tells the caller that other callers may get another value.
+                // This outcome tells the caller that other callers may get another value, so the answer is
+                // not compared.
                 "unrecorded" => {
                     self.add("unrecorded", 1);
                     let last = finals.get(&key).and_then(|last| last.as_deref().ok());
@@ -130,7 +133,8 @@ impl Report {
                 // `read_effects` counts the failures, from the ledger.
                 "failed" => {}
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
-                // A process that is stopped while it holds SQLite's lock makes the others time out.
+                // If a process is stopped while it holds SQLite's lock, the operations of the other processes
+                // time out.
                 "store" => self.add("store_errors", 1),
                 other => self.violations.push(format!("key {key} was answered {other}")),
             }
@@ -161,8 +165,8 @@ fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
             None if !next.recovered => {
                 faults.push(format!("key {key} ran again without `recovered`: {begun:?}"));
             }
-            // The store knows of the failure too, because otherwise the next run would be `recovered`. Two
-            // clocks may differ by 20 ms.
+            // The next run is not `recovered`, so the store knows of the failure and must keep the backoff.
+            // Two clocks may differ by 20 ms.
             Some(failed) if !next.recovered && next.begun + 20 < failed + backoff => {
                 faults.push(format!("key {key} ran again before it was due: {begun:?}"));
             }

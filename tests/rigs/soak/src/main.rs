@@ -29,8 +29,8 @@
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;
 //! * more repeated runs than disturbed calls;
-//! * a repeated run without `recovered`, unless the run before it failed; after a failure, a run before the
-//!   key was due;
+//! * a repeated run without `recovered`, unless the run before it failed;
+//! * after a failure, a run that began before its key was due;
 //! * two runs of a key under `in_doubt`;
 //! * a key without a result at the end, unless it is in doubt under that policy.
 
@@ -137,9 +137,10 @@ async fn soak(options: &Soak) -> Result<bool, Failure> {
     let mut verdict = judge::judge(&shared, &finals)?;
     let disturbances =
         usize::try_from(disturbed.kills + disturbed.stops + disturbed.ended)? + options.workers;
-    // A disturbed server disturbs every worker, because no worker can renew its leases.
+    // While a server is disturbed, no worker can renew its leases. So such a disturbance counts once for each
+    // worker.
     let disturbances = disturbances + usize::try_from(disturbed.servers)? * options.workers;
-    // In each worker, the fault injection makes the store unavailable every few seconds.
+    // In each worker, the injected faults make the store unavailable every few seconds.
     let seconds = usize::try_from(options.seconds)?;
     let outages = options.workers * seconds * 2;
     let own = ["dropped", "panicked", "timed_out", "failed"].map(|what| verdict.count(what));

@@ -126,7 +126,7 @@ impl Shared {
         Ok(Self { store, ledger, lease: LEASE * pace, patience })
     }
 
-    /// The range of the pause after which a key whose body failed is due again.
+    /// How long a key is not due after its body failed: at least the start of this range, at most its end.
     pub(crate) fn backoff(&self) -> std::ops::Range<Duration> {
         self.lease / 4..self.lease
     }
@@ -163,7 +163,7 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
 pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
     let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
     if is_careful && fate.end == End::Fails {
-        // A body that fails would run again, because a failure is not a crash.
+        // A body that fails may run again even under `in_doubt`, because a failure is not a crash.
         fate.end = End::Returns;
     }
     let operation = Operation::new(if is_careful { "soak.careful" } else { "soak.work" })

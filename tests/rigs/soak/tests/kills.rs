@@ -19,8 +19,8 @@ fn two_thousand_keys_over_eight_processes_with_random_kills_end_with_one_result_
         assert_eq!(report["violations"], 0);
         let count = |disturbance: &str| report[disturbance].as_u64().unwrap();
         let counts = ["timed_out", "failed", "not_due", "ended", "drained", "kills", "takeovers"].map(count);
-        // If an outage lasts longer than a call, the result is recorded late, or never because the worker is
-        // killed first.
+        // If an outage lasts longer than a call, the result is recorded late. If the worker is killed before
+        // that, the result is never recorded.
         let late = count("recorded_late") + count("unrecorded");
         seen.iter_mut().zip(counts.into_iter().chain([late])).for_each(|(seen, count)| *seen += count);
         if seen.iter().all(|count| *count > 0) {

@@ -4,11 +4,11 @@
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
 //! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start
-//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process on the
-//! annotated function below and kills it (`kill -9`) at a random moment, again and again; it lets some
-//! workers run, which completes the order. All processes write lines to one file: `effect ORDER STEP VALUE`
-//! when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the step has returned. The example prints
-//! one line of JSON and ends with 1 on any violation:
+//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process, which
+//! calls the annotated function below, and kills the process (`kill -9`) at a random moment, again and again.
+//! It lets some of the processes run, and such a process completes the order. All processes write lines to
+//! one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the
+//! step has returned. The example prints one line of JSON and ends with 1 on any violation:
 //!
 //! * a step that ran after its record was acknowledged;
 //! * two acknowledged values of one step, or an acknowledged value that no effect has;
@@ -143,7 +143,7 @@ async fn work(store: &Choice, folder: PathBuf, order: u64, pace: Duration) -> Re
     Ok(true)
 }
 
-/// Kills as many workers as asked for, and checks what they left.
+/// Kills as many workers as `options` says, and checks the lines that they wrote.
 fn run(options: &Run) -> Result<bool, Failure> {
     let seed = options.seed.unwrap_or_else(rand::random);
     let temporary = tempfile::tempdir()?;
@@ -198,7 +198,7 @@ impl Lane<'_> {
             let begun = lines.recv_timeout(PATIENCE)?;
             let begin = Instant::now();
             if begun != "began" {
-                // The previous worker had recorded the result, and died before it printed it.
+                // The previous worker had recorded the result, and was killed before it printed the result.
                 return Ok(serde_json::from_str(&begun)?);
             }
             if let Ok(result) = lines.recv_timeout(if is_killed { usual } else { PATIENCE }) {

@@ -18,18 +18,19 @@ pub struct Servers {
     /// The name of the kind of store.
     pub name: &'static str,
     switch: Option<Switch>,
-    /// How often to disturb the servers, and how often that has happened.
+    /// How often to disturb the servers during a run, and how often they were disturbed so far.
     times: u32,
     disturbed: u32,
 }
 
 impl Servers {
-    /// Starts the servers of `store`, and returns the URL for workers. No write that they acknowledged is
-    /// lost when they are killed. `pooler` has more lines of settings for a `PgBouncer`.
+    /// Starts the servers of `store`. Returns them, and the URL that the workers use. A server that is killed
+    /// loses no write that it acknowledged. `pooler` is additional lines of settings for a `PgBouncer`.
     ///
     /// # Errors
     ///
-    /// `store` is neither the name of a kind of server nor the URL of a store that runs already.
+    /// `store` is neither the name of a kind of server nor the URL of a store that runs already, or it is
+    /// `memory`, which several processes cannot share.
     pub fn start(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
         let (mut times, mut offs) = (10, 0);
         let (name, url, switch) = match store {
@@ -55,7 +56,8 @@ impl Servers {
                 let cluster = Arc::new(start::RedisCluster::start());
                 let url = format!("redis-cluster://{}", hosts(&cluster.urls()));
                 let mut moving: Option<JoinHandle<()>> = None;
-                // Moves slots from one master to the next, and returns before they are moved.
+                // Each disturbance moves slots from one master to the next. The run goes on while they are
+                // moved.
                 let switch = switched(move |on| {
                     if !on {
                         let _ = moving.take().map(JoinHandle::join);
@@ -70,7 +72,7 @@ impl Servers {
                 let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                // The old master becomes the replica of the promoted server.
+                // Only one disturbance: the master that `kill_master` kills is a replica afterwards.
                 times = 1;
                 let switch = switched(move |on| match on {
                     true => {
@@ -86,14 +88,15 @@ impl Servers {
                 let url = postgres.url();
                 let switch = switched(move |on| {
                     offs += usize::from(!on);
-                    // The server is read-only, as if it had become a replica in a failover.
+                    // Every second disturbance makes the server read-only, as if it had become a replica in a
+                    // failover.
                     if offs % 2 == 1 { database(&mut postgres, on) } else { postgres.read_only(!on) }
                 });
                 ("postgres", url, switch)
             }
             "pgbouncer" => {
                 let mut postgres = start::Postgres::start();
-                // By default the pooler refuses all clients for 15 s after it could not reach the server.
+                // By default, a pooler that could not reach its server refuses all clients for 15 s.
                 let settings = format!("server_login_retry=0.2\n{pooler}");
                 let mut pooler = start::PgBouncer::start(&postgres, &settings);
                 let url = pooler.url();
@@ -150,8 +153,8 @@ impl Servers {
         }
     }
 
-    /// Disturbs the servers if the next disturbance is due after this part of the run, from 0 to 1. Returns
-    /// whether it was due.
+    /// Disturbs the servers if their next disturbance is due. `part` is the part of the run that is over,
+    /// from 0 to 1. Returns whether a disturbance was due.
     pub fn disturb(&mut self, part: f64) -> bool {
         let is_due = self.can_be_killed() && part * f64::from(self.times) >= f64::from(self.disturbed) + 0.5;
         if is_due {

@@ -38,8 +38,8 @@ pub(crate) fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql://")
 }
 
-/// A pool that also works through a transaction pooler: it sends no parameter that a pooler refuses. Its
-/// users run statements without a name, or by `raw_sql`.
+/// A pool that also works through a transaction pooler, because it sends no parameter that a pooler refuses.
+/// Users of this pool must run statements without a name, or by `raw_sql`.
 pub(crate) async fn pool(url: &str) -> Result<PgPool, Failure> {
     let options = PgConnectOptions::from_str(url)?.extra_float_digits(None);
     Ok(PgPoolOptions::new().max_connections(4).connect_with(options).await?)
@@ -100,7 +100,8 @@ impl Bank {
         Ok(())
     }
 
-    /// An aggregate of a table. The number arrives as text, because `raw_sql` returns all values as text.
+    /// The value of an aggregate function over a table. It arrives as text, because `raw_sql` returns all
+    /// values as text.
     pub(crate) async fn count(&self, what: &str, table: &str) -> Result<i64, Failure> {
         let text = match self {
             Self::Postgres(bank) => {

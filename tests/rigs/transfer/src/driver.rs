@@ -32,9 +32,10 @@ impl Driver {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The settings that `PgBouncer` needs for the driver. `None` means that the pooler must support named
-    /// statements, as `PgBouncer` does since 1.21. SeaORM names all its statements, so sessions must forget
-    /// them after each transaction; diesel-async names statements outside of transactions too.
+    /// The additional settings of `PgBouncer` for this driver. `None` means that the driver works only
+    /// through a pooler that supports named statements, as `PgBouncer` does since 1.21. SeaORM names all its
+    /// statements, so sessions must forget the names after each transaction. diesel-async names statements
+    /// outside of transactions too.
     pub(crate) const fn settings_of_the_pooler(self) -> Option<&'static str> {
         match self {
             Self::Sqlx | Self::TokioPostgres => Some(""),
@@ -170,8 +171,8 @@ impl Connection {
             Driver::SeaOrm => {
                 let mut options = ConnectOptions::new(url);
                 options.map_sqlx_postgres_opts(|options| {
-                    // A pooler refuses the parameter, and its sessions forget the statements that a cache
-                    // would reuse.
+                    // A pooler refuses the parameter `extra_float_digits`. Its sessions forget statements, so
+                    // the driver must not cache them.
                     options.extra_float_digits(None).statement_cache_capacity(0)
                 });
                 Self::SeaOrm(Database::connect(options).await?)
@@ -179,8 +180,8 @@ impl Connection {
         })
     }
 
-    /// Makes a transfer in a transaction, which commits after a failure too, because a failed body leaves no
-    /// writes in it.
+    /// Makes a transfer in a transaction. The transaction commits even if the body failed, because a failed
+    /// body leaves no writes in the transaction.
     pub(crate) async fn make(
         &mut self,
         bank: &Bank,

@@ -117,8 +117,8 @@ async fn transfer<T: Accounts + DriverTransaction>(
 ) -> Result<i64, TransferError> {
     let Transfer { id, from, amount, .. } = transfer;
     let which = move_money(&bank.schema, tx, transfer).await?;
-    // The message contains the transfer's number among those of the account, and the broker checks the order
-    // by it.
+    // The message contains the number of this transfer among the transfers of its account. The check of the
+    // broker's messages uses this number to find messages that are missing or out of order.
     bank.outbox.enqueue(tx, &format!("account/{from}"), format!("{which} {id}")).await?;
     Ok(amount)
 }
@@ -191,8 +191,8 @@ async fn work_and_publish(
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and notes a word for each, until it is
-/// killed or all are made and published.
+/// Makes transfers in random order, also those that are made already, and notes a word for each. Returns when
+/// all transfers are made and published, unless the worker is killed first.
 async fn work(
     bank: &Bank,
     connection: &mut Connection,

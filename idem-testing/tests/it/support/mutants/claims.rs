@@ -33,7 +33,8 @@ pub fn empty_replay(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// The lease is the lifetime of the record. After it, no record, number of attempts or fence is left.
+/// The lease is the lifetime of the record. After the lease, the record, the number of attempts and the fence
+/// are gone.
 pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
     let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
     protocol::apply(record, Fence::default(), asked.request, asked.now)
@@ -59,13 +60,14 @@ pub fn is_always_live(_: &Record, _: Timestamp) -> bool {
     true
 }
 
-/// The store trusts a client's clock, which is ahead. Or a caller that recovers does not wait for a running
-/// lease.
+/// Stands for two bugs: the store trusts a client's clock, which is ahead; or a caller that recovers does not
+/// wait for a running lease.
 pub fn running_leases_are_over(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InFlight)
 }
 
-/// A doubt is settled while its worker is alive, so `recover` asks about an effect that is happening.
+/// A claim settles a doubt while the worker in doubt is still alive, so `recover` asks about an effect that
+/// is happening now.
 pub fn workers_in_doubt_are_dead(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InDoubt)
 }

@@ -25,7 +25,7 @@ fn next(asked: &Asked<'_>) -> u32 {
     asked.record.map_or(0, |record| u32::try_from(record.steps.len()).unwrap_or(u32::MAX))
 }
 
-/// A slow first worker overwrites what its successor has: its result, claim, lease or steps.
+/// A slow first worker overwrites the result, claim, lease or steps of its successor.
 pub fn as_if_held(asked: &Asked<'_>) -> Step {
     asked.as_if_held()
 }
@@ -52,7 +52,7 @@ pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
 
-/// Requests of a worker that released a settled doubt are still accepted.
+/// After a worker has settled a doubt and released its claim, its requests are still accepted.
 pub fn keeps_the_fence(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_fence(before.fence))
 }
@@ -114,7 +114,7 @@ pub fn refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InFlight || asked.now < record.lease_until))
 }
 
-/// The step of an effect that happened is refused after the lease, and the effect happens again.
+/// After the lease, a step is refused although its effect has happened, so the effect happens again.
 pub fn step_refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| asked.now < record.lease_until))
 }
@@ -137,8 +137,8 @@ pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A settled doubt that is released unused becomes a lapsed lease that expires, and then the body starts
-/// again.
+/// If a claim that settled a doubt is released unused, the record becomes a lapsed lease that expires. Then
+/// the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| match new.state {
         State::InDoubt => {
@@ -157,7 +157,7 @@ pub fn renewed_doubt_expires(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// A renewal ends the doubt, although other callers were told of it.
+/// A renewal ends the doubt, although other callers already got `InDoubt`.
 pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
     let step = asked.seeing_in(State::InDoubt, |record| record.with_state(State::InFlight));
     Transition::new(step.write, asked.right().answer)

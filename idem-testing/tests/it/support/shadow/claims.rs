@@ -70,9 +70,9 @@ impl Shadow {
         }
         let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
         self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
-        // A grant past a lowered limit is not counted as an attempt. If it is given back, an attempt is taken
-        // off anyway, because the record does not say whether the grant was counted. So one more body may
-        // start.
+        // A grant past a lowered limit is not counted as an attempt. If that grant is given back, the
+        // protocol still takes one attempt off, because the record does not say whether the grant was
+        // counted. So one more body may start.
         if old.as_ref().is_some_and(|old| old.attempts == attempts) {
             self.bodies = 0;
         }

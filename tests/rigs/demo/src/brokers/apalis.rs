@@ -28,7 +28,8 @@ async fn open(url: &str) -> Result<RedisStorage<String>, Failure> {
         .queue("orders")
         .heartbeat_interval(HEARTBEAT)
         .missed_heartbeats(2)
-        // Only observers use the lock of a job, so it is off. The heartbeat says which workers are alive.
+        // Only observers use the lock of a job, so the lock is off. The heartbeat shows which workers are
+        // alive.
         .lock_tasks(false);
     Ok(RedisStorage::new(apalis_redis::connect(url).await?).with_config(config))
 }
@@ -45,7 +46,7 @@ fn disposition(error: Error<ShipError>) -> BoxDynError {
 impl Broker for OnApalis {
     const KIND: Kind = Kind::Apalis;
 
-    // A job of a killed worker waits for two heartbeat intervals.
+    // The job of a killed worker waits for two heartbeat intervals, so kills are rare.
     const KILL_EVERY_MS: u64 = 3_000;
 
     async fn start(_: &Setup) -> Result<Self, Failure> {

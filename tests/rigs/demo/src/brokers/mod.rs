@@ -1,5 +1,5 @@
-//! The brokers: how the demo starts each, sends to it and counts what is left, and how a worker consumes from
-//! it.
+//! The brokers: how the demo starts each broker, sends messages to it and counts the remaining messages, and
+//! how a worker consumes from it.
 
 mod apalis;
 mod kafka;
@@ -63,7 +63,7 @@ pub trait Broker: Sized {
     /// The broker's name on the command line.
     const KIND: Kind;
 
-    /// The store unless the command line names one.
+    /// The store that the demo uses if the command line names none.
     const STORE: &'static str = "redis";
 
     /// The default time between two kills of a worker, in milliseconds.

@@ -18,9 +18,8 @@ fn number(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or_else(|| panic!("no {name} in {line}"))
 }
 
-/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. Three
-/// workers of ten handlers need longer for their work than the time between two kills, so some kill comes in
-/// the middle of it.
+/// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. The three
+/// workers of ten handlers work longer than the time between two kills, so at least one kill interrupts them.
 fn run_and_judge(messages: u64, arguments: &str) -> Value {
     let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
     assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
