@@ -17,7 +17,7 @@ use crate::diagnostics::{Faults, closest, list};
 pub(super) struct List {
     /// The options whose syntax is right, each once.
     pub(super) items: Vec<NestedMeta>,
-    /// The names of all options, including those that did not parse.
+    /// The names of all options, including options whose syntax is wrong.
     pub(super) names: Vec<Ident>,
 }
 

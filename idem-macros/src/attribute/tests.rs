@@ -27,7 +27,8 @@ pub(super) fn parts(code: &str) -> (TokenStream, TokenStream) {
     (attribute.unwrap_or_default(), tokens.collect())
 }
 
-/// The inputs from an editor while somebody types: every prefix of `text` with balanced brackets.
+/// What an editor passes to the macro while somebody types `text`: every prefix of `text` with balanced
+/// brackets.
 fn beginnings(text: &str) -> Vec<TokenStream> {
     text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()
 }
