@@ -1,8 +1,7 @@
 //! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme. In these
 //! files, the messages for a use are below the use. The source at which a message is shown is below the
-//! message. A use without an attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. The bodies of
-//! the items are empty, because the attribute does not read them. Errors that rustc reports are in the
-//! workspace's `tests/ui`.
+//! message. A use without an attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. The body of a
+//! function is empty, unless its code matters. Errors that rustc reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
