@@ -53,11 +53,11 @@ pub enum Recording {
     /// Treat the request as if the handler had not answered, because the response does not say what happened.
     /// See [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
-    /// Do not keep the response. The key is free again: the next request with the key runs the handler, and
-    /// must be the same request.
+    /// Do not keep the response. The key is free again. The next request with the key must be the same
+    /// request, and runs the handler.
     Release,
-    /// Do not keep the response, and delete the record with its fingerprint. Nothing was done, so the next
-    /// request with the key may be another one, such as a corrected one.
+    /// Do not keep the response, and delete the record with its fingerprint. Use this if nothing was done:
+    /// the next request with the key may differ, for example because the client has corrected it.
     Forget,
     /// Do not read the response into memory, because it is a stream. A retry gets the problem
     /// `response-not-stored`: the request was processed, and its response is not kept.
@@ -83,9 +83,9 @@ pub(super) struct Config<St> {
     pub(super) max_request_bytes: usize,
     pub(super) max_response_bytes: usize,
     pub(super) documentation: Documentation,
-    /// One permit for each handler that may run.
+    /// One permit for each handler that may run at the same time.
     pub(super) places: Arc<Semaphore>,
-    /// Gives its transaction to each handler, if handlers run in transactions.
+    /// Gives each handler its transaction, if handlers run in transactions.
     pub(super) transaction: Option<Attach>,
     /// The path of the long operations, if handlers may answer 202 and continue.
     pub(super) operations: Option<String>,
@@ -93,8 +93,8 @@ pub(super) struct Config<St> {
 }
 
 impl<St> Config<St> {
-    /// What to do with this response. The decision of the layer's function becomes an extension of the
-    /// response, as if its handler had set it.
+    /// What to do with this response. If the function of [`Builder::recording`](super::Builder::recording)
+    /// decides, its decision becomes an extension of the response, as if the handler had set it.
     pub(super) fn recording_of(&self, response: &mut response::Parts) -> Recording {
         if response.extensions.get::<Recording>().is_none()
             && let Some(recording) = self.recording.as_ref().and_then(|recording| recording(response))
@@ -139,7 +139,7 @@ impl<St> Config<St> {
     /// The key of the record of a long operation. The operation's location must identify the record, and must
     /// not show the client's key.
     pub(super) fn operation_key(&self, tenant: Option<&str>, digest: &str) -> Result<Key, KeyError> {
-        // The encoded tenant has no `@`, so no other key's record has this name.
+        // The encoded tenant has neither `@` nor `/`, so this key never equals a key of `record_key`.
         Key::new(format!("{}@{digest}", encoded(tenant)))
     }
 }
@@ -147,7 +147,7 @@ impl<St> Config<St> {
 fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     let Some(tenant) = tenant else { return Cow::Borrowed("") };
     let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
-    // Encoded text has no colon, so no tenant can look like the digest of another one.
+    // Encoded text has no colon, so no tenant can look like the digest of another tenant.
     if encoded.len() > LONGEST_TENANT {
         format!("{DIGEST}{}", hex(&framed_digest(&["idem http tenant", tenant]))).into()
     } else {
@@ -161,7 +161,8 @@ pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
-/// Whether a response must not be read into memory: it is a stream, or the connection changes its protocol.
+/// Whether a response must not be read into memory, because it is a stream, or because the connection changes
+/// its protocol.
 fn streams(response: &response::Parts) -> bool {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
