@@ -39,13 +39,13 @@ use proc_macro::TokenStream;
 /// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
 /// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease expired and there is no result | `"rerun"` |
-/// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
+/// | `recover = path` | an async function that the engine calls before it runs the body again: if it returns `Ok(Some(value))`, that value is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
 /// | `retry_after = "1s..5m"` | when a key is due again after its body failed: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: if it returns `false` for an `Ok` value, that value is returned and not recorded | always |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
-/// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns the `RecordKey` | none |
+/// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns `Result<RecordKey, idem::Error>` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
 /// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | required for such a key |

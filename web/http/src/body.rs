@@ -51,7 +51,8 @@ impl Body {
     pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         match trailers {
             None => Self::new(Full::new(data)),
-            // A server that knows the length sends it in a header and then sends no trailers.
+            // Hides the length, because a server that knows the length of a body sends it in a header, and
+            // sends no trailers.
             Some(_) => Self::of_unsaid_length(data, trailers),
         }
     }

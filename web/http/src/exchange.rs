@@ -99,7 +99,7 @@ async fn claim<St: Store>(
             if let Some(long_operation) = &long_operation {
                 request.extensions_mut().insert(long_operation.clone());
             }
-            // A handler may start only if there is a free permit: see `max_running`.
+            // A handler starts only if a permit is free: see `Builder::max_running`.
             let Ok(place) = config.places.clone().try_acquire_owned() else {
                 attempt.give_back();
                 return Err(too_many_running());

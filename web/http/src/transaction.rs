@@ -1,9 +1,9 @@
 //! Handlers whose writes are committed together with the record of their response.
 //!
-//! Owns the store that such a layer uses. The store keeps each claim in a transaction of the user's pool: a
-//! claim begins the transaction, a result commits it, and a release rolls it back. So the engine needs no
-//! rule for these transactions. Knows no database, because the crate of each store implements
-//! `TransactionPool` for its drivers.
+//! Owns the store of a layer whose handlers run in transactions. This store keeps each claim in a transaction
+//! of the user's pool: a claim begins the transaction, a result commits it, and a release rolls it back. So
+//! the engine needs no rule for these transactions. Knows no database, because the crate of each store
+//! implements `TransactionPool` for its drivers.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -85,10 +85,10 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Without the option `scope`, the path of the function names the operation. So the function must not be
-/// generic: the operation's name would have to contain the type arguments, whose names change with the
-/// compiler, with a store's wrappers and with versions of libraries. Reports only the first parameter or
-/// argument that makes the function generic.
+/// Without the option `scope`, the path of the function names the operation. A generic function needs the
+/// option, because its default name would have to contain the names of the type arguments. These names change
+/// with the compiler, with a store's wrappers and with versions of libraries. Reports only the first
+/// parameter or argument that makes the function generic.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {

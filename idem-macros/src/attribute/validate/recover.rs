@@ -1,4 +1,4 @@
-//! Rules about `recover`: which functions can pass their arguments to the recover function.
+//! Rules about `recover`: which functions can pass their arguments to the function in this option.
 
 use proc_macro2::Ident;
 use syn::{FnArg, Pat};
@@ -8,7 +8,7 @@ use super::super::kinds;
 use super::super::model::Recover;
 use crate::diagnostics::Faults;
 
-/// The recover function, and the arguments that it gets.
+/// The function in the option `recover`, and the arguments that it gets.
 pub(super) fn check(
     option: Option<kinds::Function>,
     function: &Function,
