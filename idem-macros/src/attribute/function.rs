@@ -111,7 +111,7 @@ impl Parse for Function {
     }
 }
 
-/// The braces with the body. Also finds them inside the groups without delimiters that `macro_rules!` puts
+/// The body in its braces. Also finds a body inside the groups without delimiters that `macro_rules!` puts
 /// around a block.
 fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     let place = input.span();

@@ -23,7 +23,7 @@ const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct Value(pub(crate) Expr);
 
-/// A fixed name.
+/// The value of `scope`: a name, written as text.
 #[derive(Debug)]
 pub(crate) struct Name(pub(crate) LitStr);
 

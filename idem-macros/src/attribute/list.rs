@@ -30,7 +30,7 @@ impl List {
         list
     }
 
-    /// Reads all options. After a fault, it continues at the next option.
+    /// Reads all options. After a fault, reading continues at the next option.
     fn options(&mut self, input: ParseStream<'_>, faults: &mut Faults) -> Result<()> {
         while !input.is_empty() {
             if faults.take(self.option(input)).is_none() {

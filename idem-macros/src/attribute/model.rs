@@ -13,7 +13,7 @@ use crate::runtime_path::RuntimePath;
 pub(crate) struct Model<'f> {
     pub(crate) function: &'f Function,
     pub(crate) returns: &'f Type,
-    /// The options that mean the same for every function. The other options are in the fields below.
+    /// The options that `validate` has not moved into the fields below.
     pub(crate) options: Options,
     pub(crate) scope: Scope,
     pub(crate) store: Expr,

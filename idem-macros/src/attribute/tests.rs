@@ -7,7 +7,7 @@ use quote::quote;
 
 use super::expand;
 
-/// The files of a folder of goldens, in order.
+/// The files of a folder, in the order of their names.
 pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attribute").join(folder);
     let mut files: Vec<PathBuf> =

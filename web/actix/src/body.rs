@@ -1,4 +1,5 @@
-//! Converts bodies. actix-web's bodies must stay on their thread; idem's bodies need not.
+//! Converts bodies. actix-web's bodies must stay on their thread, whereas idem's bodies must be able to move
+//! to another thread.
 //!
 //! Owns how bytes are passed on. Knows nothing about heads.
 

@@ -28,7 +28,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 type Piece = Result<Frame<Bytes>, BoxError>;
 
-/// The body of a request or response that went through the layer: whole in memory, or a stream.
+/// The body of a request or response that went through the layer. It is whole in memory, or a stream.
 ///
 /// For a service that takes only its own body type, map the request, for example with
 /// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>| request.map(axum::body::Body::new))`.

@@ -140,8 +140,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
-    /// client's response, and the first request with a key decides which request the key is for. Use this for
-    /// an API with one client, or for an API whose responses all clients may see.
+    /// client's response, and the first request with a key decides which request the key is for. Use this
+    /// method for an API with one client, or for an API whose responses all clients may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
         self.is_tenancy_set = true;

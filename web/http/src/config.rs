@@ -33,7 +33,7 @@ const DIGEST: &str = "sha256:";
 /// The longest encoded tenant that a record's key contains unchanged: as long as a digest.
 const LONGEST_TENANT: usize = DIGEST.len() + 64;
 
-// The longest key of a client fits into a record's key, after any tenant.
+// A record's key has room for the longest tenant and the longest key of a client.
 const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 
 /// What to do with a response. A handler sets it as an extension of the response.
@@ -108,10 +108,10 @@ impl<St> Config<St> {
         if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
     }
 
-    /// The default for a status. A final response is kept. A response is not final if the client must
-    /// authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408 or 504 says
-    /// that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx counts as such an
-    /// interruption, too.
+    /// The default decision, which depends on the status. A final response is kept. A response is not final
+    /// if the client must authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A
+    /// 408 or 504 says that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx
+    /// counts as such an interruption, too.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,
@@ -130,7 +130,7 @@ impl<St> Config<St> {
         self.documentation.response(refusal).map(Body::from)
     }
 
-    /// The key of the record.
+    /// The key of a request's record: the encoded tenant, a slash, and the client's key.
     pub(super) fn record_key(&self, tenant: Option<&str>, key: &str) -> Result<Key, KeyError> {
         // The encoded tenant has no slash, so the key can follow unencoded.
         Key::new(format!("{}/{key}", encoded(tenant)))

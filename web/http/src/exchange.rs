@@ -66,8 +66,8 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// Calls a function of the user's program. A panic in the function fails this request, but not the
-/// connection.
+/// Calls a function of the user's program. If the function panics, the request is refused, and its connection
+/// stays open.
 fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, ProblemDetails> {
     catch_unwind(AssertUnwindSafe(function)).map_err(|_| misconfigured())
 }
@@ -166,7 +166,7 @@ fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option
     Ok((key, config.tenant(head)?))
 }
 
-/// The whole body of a request.
+/// Reads the whole body of a request.
 async fn whole(
     headers: &HeaderMap,
     body: Body,

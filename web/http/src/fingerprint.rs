@@ -85,8 +85,8 @@ impl RequestFingerprint {
     }
 
     /// Adds this header with all its values. Use it for a header that changes what the request means, such as
-    /// a version of the API or `If-Match`. For `Host`, the authority of the URI counts if the URI has one, as
-    /// with HTTP/2.
+    /// a version of the API or `If-Match`. For `Host`, the authority of the URI counts if the URI has an
+    /// authority, as in HTTP/2.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
         self.headers.push(name);

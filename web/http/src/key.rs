@@ -73,7 +73,7 @@ pub(super) fn read(headers: &HeaderMap, quoted: bool) -> Result<Option<String>, 
 }
 
 fn parse(value: &HeaderValue, quoted: bool) -> Result<String, MalformedKey> {
-    // White space around a value is not part of it (RFC 9110, section 5.5).
+    // White space around a value is not part of the value (RFC 9110, section 5.5).
     let text = value.to_str().map_err(|_| NOT_ASCII)?.trim_matches([' ', '\t']);
     if text.contains('\t') {
         return Err(NOT_ASCII);

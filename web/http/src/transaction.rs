@@ -220,7 +220,7 @@ where
         // A `ttl` of zero means that the record is to be forgotten. Then the handler's writes must not stay
         // either.
         if request.verdict == Verdict::Failed || request.ttl.is_zero() {
-            // Undoes the handler's writes. A second transaction records the response, or that there is none.
+            // Undoes the handler's writes. Only the record is written, in a second transaction.
             P::roll_back(transaction).await;
             (transaction, again) = match self.taken(key, &call.claim).await? {
                 Ok(taken) => taken,
@@ -239,7 +239,7 @@ where
         }
     }
 
-    /// Whether a result of this owner is committed.
+    /// Asks the store whether a result of this owner is committed.
     async fn look(&self, key: &RecordKey, owner: Owner) -> Result<CompleteAnswer, StoreError> {
         let record = self.store.get(key).await?;
         let is_own = record.is_some_and(|record| record.owner == owner && record.result.is_some());
