@@ -30,8 +30,8 @@
 //!
 //! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
 //! * [`MemoryStore`]. With their features: `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`,
-//!   `DynamoDbStore`, `NatsKvStore`, `BucketStore` and `FolderStore`. [`Store`] is the trait for stores of
-//!   your own, and [`DynStore`] chooses one at run time.
+//!   `DynamoDbStore`, `NatsKvStore`, `BucketStore` and `FolderStore`. [`Store`] is the trait for your own
+//!   stores. A [`DynStore`] is a store that the program chooses at run time.
 //! * `http` (feature `http`): the `Idempotency-Key` header as a tower layer. `tower` (feature `tower`):
 //!   idempotent calls for every other tower service.
 //! * `message` (feature `message`): a consumer of a broker's messages. `lambda` (feature `lambda`): batches
@@ -51,12 +51,12 @@
 //!
 //! # Guarantee
 //!
-//! | written | bodies started | results recorded | effects |
+//! | you write | bodies started | results recorded | effects |
 //! |---|---|---|---|
-//! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once where the downstream takes our derived key |
-//! | `on_crash = "in_doubt"` | at most once | at most one | at most once; a crash is reported, never repeated |
-//! | `transaction = tx` | as the first row | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
-//! | `idem::step(..)` in a body | the step: once, and again only where its worker ended before its record was acknowledged | one a step | at least once, and never again after its record was acknowledged |
+//! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once if the downstream service accepts our derived key |
+//! | `on_crash = "in_doubt"` | at most once | at most one | at most once; after a crash the key is in doubt, and the body does not run again |
+//! | `transaction = tx` | once, and once more after each crash | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
+//! | `idem::step(..)` in a body | the step: once, and again only if its worker ended before the store acknowledged the step's record | one for each step | at least once, and never again after the step's record was acknowledged |
 //!
 //! The page `docs/guarantees.md` of the book says what these words mean and what they do not cover.
 //!

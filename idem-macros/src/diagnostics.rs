@@ -80,7 +80,7 @@ pub(crate) fn closest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// `` `a`, `b` and `c` ``.
+/// The names as a list in a sentence: `` `a`, `b` and `c` ``.
 pub(crate) fn list<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match names.split_last() {

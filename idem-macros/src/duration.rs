@@ -12,7 +12,7 @@ const UNITS: [(&str, u64); 6] =
 const EXAMPLE: &str =
     "write whole numbers with `ms`, `s`, `m`, `h`, `d` or `w`, such as \"30s\" or \"1h 30m\"";
 
-/// The duration in `text`, or why it is not one.
+/// The duration in `text`, or the message that says why `text` is not a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -1,7 +1,7 @@
 //! `#[derive(KeyPart)]`.
 //!
-//! Owns how the values of a type are rendered, and which types are refused because two of their values would
-//! have the same rendering. The trait decides which types a field may have.
+//! Owns how the values of a type are rendered, and which types are refused because their renderings could not
+//! tell values apart. The trait `KeyPart` decides which types a field may have.
 
 use darling::ast::{Data, Fields};
 use darling::usage::{GenericsExt as _, Purpose, UsesTypeParams as _};
@@ -97,7 +97,7 @@ fn implementation(
     }
 }
 
-/// Whether different values have different renderings.
+/// Whether renderings tell the values of the type apart. Adds a fault if they do not.
 fn check(part: &Part, faults: &mut Faults) -> bool {
     match &part.data {
         Data::Struct(fields) if fields.is_empty() => {
@@ -140,7 +140,8 @@ fn body(part: &Part, runtime: &TokenStream) -> TokenStream {
                 #(__idem_key.separator(); #rendered)*
             }
         }
-        // Renders the name of the variant, and then its data. The name determines how many values follow.
+        // Renders the name of the variant, and then its data. The name determines how many values follow, so
+        // two different values never have the same rendering.
         Data::Enum(variants) => {
             let arms = variants.iter().map(|variant| {
                 let (ident, text) = (&variant.ident, variant.rendering());
@@ -204,7 +205,7 @@ fn named_types(fields: &Fields<Field>) -> impl Iterator<Item = (String, String)>
     })
 }
 
-/// Bounds that require `KeyPart` of the types of generic fields.
+/// One bound for each field whose type contains a type parameter: the field's type must be a `KeyPart`.
 fn bounds(part: &Part, runtime: &TokenStream) -> Vec<syn::WherePredicate> {
     let parameters = part.generics.declared_type_params();
     let fields: Vec<&Field> = match &part.data {

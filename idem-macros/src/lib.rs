@@ -1,7 +1,7 @@
 //! The attributes and the derive of `idem`: entry points only.
 //!
-//! The entry points call functions from token stream to token stream, which can be tested without a compiler.
-//! Nothing in this crate runs in the user's program; `idem-runtime` has the code that does.
+//! Each entry point calls a function that takes and returns `proc_macro2` token streams, so tests need no
+//! compiler. This crate runs only in the compiler. The generated code calls `idem-runtime`.
 
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -34,18 +34,18 @@ use proc_macro::TokenStream;
 /// | `store = app.store` | a `Store`, something that derefs to a `Store` (a reference, `Arc`, `Box` or `LazyLock`), or a `OnceLock` of a `Store` | required |
 /// | `ttl = "24h"` | how long the result is kept after completion: a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
-/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type parameters | module path and function |
+/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type or const parameters, or with arguments of an `impl` type | module path and function |
 /// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
 /// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
 /// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease expired and there is no result | `"rerun"` |
-/// | `recover = path` | an async function that the engine calls before it runs the body again: `Some(value)` is the result | none |
+/// | `recover = path` | an async function that the engine calls before it runs the body again: if it returns `Ok(Some(value))`, that value is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |
 /// | `retry_after = "1s..5m"` | when a key is due again after its body failed: a duration, a range to back off in, or `fn(&E, u32) -> Duration` | at once |
 /// | `record_if = Receipt::is_final` | `fn(&T) -> bool`: if it returns `false` for an `Ok` value, that value is returned and not recorded | always |
 /// | `store_timeout = "2s"` | how long one store operation may take | 10s |
-/// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns the `RecordKey` | none |
+/// | `key_fn = charge_key` | also makes the function `charge_key(..)`, which takes the same arguments and returns `Result<RecordKey, idem::Error>` | none |
 /// | `fail_open` | run unprotected when the store is down | fail closed |
 /// | `detach` | finish and record even when the caller goes away | runs in the caller's task |
 /// | `missing_key = "reject"` or `"run"` | for a key with an `Option` in it: refuse a call without a value, or run its body unprotected | required for such a key |
@@ -73,12 +73,12 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
 }
 
-/// Makes a test of an async function that takes a `Trial`, and runs it once for each injury at each point.
-/// The points are every store operation and every await of the trial's calls. The injuries are a crash before
-/// or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions of the
-/// body must hold each time. If the test fails, it lists the injuries under which an assertion failed. The
-/// test also fails if no call uses the store of the trial, or if a run does not reach the point of its
-/// injury. Time is paused.
+/// Makes a test of an async function that takes a `Trial`. The test runs the function once for each injury at
+/// each point. The points are every store operation and every await of the trial's calls. The injuries are a
+/// crash before or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The
+/// assertions of the function must hold in each run. If the test fails, it lists the injuries under which an
+/// assertion failed. The test also fails if no call uses the store of the trial, or if a run does not reach
+/// the point of its injury. The test runs with paused time.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};
@@ -92,7 +92,8 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// `#[idempotent_test(crate = ::path)]` sets the path of the tools, if it is not `::idem::testing`.
+/// `#[idempotent_test(crate = ::path)]` sets the path of the testing tools, which is `::idem::testing` unless
+/// set.
 #[proc_macro_attribute]
 pub fn idempotent_test(attribute: TokenStream, item: TokenStream) -> TokenStream {
     idempotent_test::expand(attribute.into(), &item.into()).into()

@@ -1,5 +1,5 @@
-//! Limits and defaults of the runtime that compile-time checks need. They are copies, because a macro cannot
-//! depend on the crates that its output calls; a test of the workspace compares them with the runtime's.
+//! Copies of limits and defaults of the runtime, for checks at compile time. This crate needs copies because
+//! it does not depend on the runtime. A test of the workspace compares the copies with the originals.
 
 use std::time::Duration;
 

@@ -27,7 +27,7 @@ impl FromMeta for RuntimePath {
     }
 }
 
-/// The module that generated code calls.
+/// The path of the module `__private`. The generated code calls the functions in this module.
 pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     match path {
         Some(path) => quote!(#path::__private),
@@ -35,9 +35,9 @@ pub(crate) fn private(path: Option<&Path>) -> TokenStream {
     }
 }
 
-/// As [`private`], for the code in a function: an import for the beginning of the function, and the imported
-/// name. Because of the import, rustc reports a wrong path once and not at each use, and lints about paths do
-/// not appear at the user's code.
+/// As [`private`], for code in the body of a function. Returns the import of the module, for the beginning of
+/// the body, and the imported name. Because of the import, rustc reports a wrong path once and not at each
+/// use, and lints about paths do not appear at the user's code.
 pub(crate) fn imported(path: Option<&Path>) -> (TokenStream, TokenStream) {
     let module = private(path);
     let name = Ident::new("__idem", Span::mixed_site());

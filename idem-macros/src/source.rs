@@ -5,7 +5,8 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// `tokens` with one space after commas and colons and between words, and no other white space.
+/// `tokens` with one space between words and after each comma, semicolon and single colon, and no other white
+/// space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
     let mut text = String::new();
     add(&mut text, tokens.to_token_stream());
@@ -34,7 +35,8 @@ fn add(text: &mut String, tokens: TokenStream) {
             }
             TokenTree::Punct(punct) => {
                 let sign = punct.as_char();
-                // A trailing comma is removed, because whether there is one depends on the line breaks.
+                // Removes a comma before `>`, because whether a list has a trailing comma depends on the line
+                // breaks.
                 if sign == '>' {
                     text.truncate(text.trim_end_matches(", ").len());
                 }

@@ -49,7 +49,7 @@ impl Arguments {
         arguments
     }
 
-    /// The argument called `name`, without `r#`.
+    /// The argument with this name. `name` has no `r#`, even if the argument has one.
     pub(crate) fn find(&self, name: &str) -> Option<&Ident> {
         self.names.iter().find(|argument| argument.unraw() == name)
     }

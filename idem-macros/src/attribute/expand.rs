@@ -2,8 +2,8 @@
 //!
 //! Owns the expansion. Keep it small: everything that does not depend on the function is in the runtime.
 //! Checks nothing. Our names are `mixed_site`, so they do not clash with the user's locals. They begin with
-//! `__idem`, because if the user's module had a constant with the same name, a `let` would match the constant
-//! and not bind the name.
+//! `__idem`, because a `let` with the name of one of the user's constants would compare with the constant
+//! instead of binding the name.
 
 mod key_function;
 
@@ -78,8 +78,8 @@ fn store(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(span=> #runtime::#make(#store))
 }
 
-/// The call of `codec`, which has the only bound on the return type. The call begins and ends exactly where
-/// the return type does, because otherwise rustc would report an error twice.
+/// The call of the runtime's function `codec`. Only this function has a bound on the return type. The call
+/// begins and ends exactly where the return type does, because otherwise rustc would report an error twice.
 fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let returns = model.returns.to_token_stream();
     let places: Vec<Span> = returns.clone().into_iter().map(|token| token.span()).collect();
@@ -99,8 +99,8 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#functions)* #(#pace)*)
 }
 
-/// Checks that each argument of a detached function can leave its caller. rustc reports an error at the
-/// argument's type.
+/// Calls of `detachable`, which requires that an argument of a detached function is `Send`. If it is not,
+/// rustc reports the error at the argument's type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     if model.detach().is_none() {
         return Vec::new();
@@ -116,9 +116,9 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
         .collect()
 }
 
-/// Moves whole arguments into a detached body: the arguments that the body names, and those whose names begin
-/// with `_`. So a guard such as `_permit`, or a field that the body does not use, is dropped with the body
-/// and not with the caller. rustc still reports all other arguments as unused.
+/// Moves whole arguments into a detached body: the arguments that the body names, and the arguments whose
+/// names begin with `_`. So a guard such as `_permit`, or a field that the body does not use, is dropped when
+/// the body ends, and not when its caller goes away. rustc still reports all other arguments as unused.
 fn held(model: &Model<'_>) -> Option<TokenStream> {
     model.detach()?;
     let code = model.function.code().stream();
@@ -161,8 +161,8 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 /// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
     let Carrier { name, mutability, place } = carrier;
-    // The user wrote `mut` for the variable that the body sees, which has the argument's name. This statement
-    // prevents rustc's warning that the argument itself need not be `mut`.
+    // The user's `mut` is for the variable that the body sees. That variable is not the argument, but has its
+    // name. This statement prevents rustc's warning that the argument need not be `mut`.
     let used = mutability.map(|_| quote_spanned!(Span::mixed_site()=> let _ = &mut #name;));
     let mut lent = name.clone();
     lent.set_span(name.span().located_at(*place));
@@ -270,8 +270,8 @@ fn duration(known: Duration) -> TokenStream {
     quote_spanned!(span=> ::core::time::Duration::from_millis(#millis))
 }
 
-/// The operation with its scope and these settings. `runs` is `false` in the function for `key_fn`, which
-/// never runs the body.
+/// The operation, with its scope and these constant settings. `runs` is `false` in the function for `key_fn`,
+/// which never runs the body.
 pub(super) fn site(
     model: &Model<'_>,
     runtime: &TokenStream,
@@ -294,16 +294,16 @@ pub(super) fn site(
     let site = quote_spanned! {span=>
         #runtime::Site::new(#scope, ::core::module_path!(), #name, #runs, #policy,)
     };
-    // The block keeps `SITE` apart from an item `SITE` in the body, because items have no hygiene. From the
-    // type name of the closure, the runtime learns which item contains the function; a macro cannot see that.
+    // The block keeps `SITE` apart from an item `SITE` in the body, because items have no hygiene. The type
+    // name of the closure tells the runtime which item contains the function. A macro cannot see that item.
     quote_spanned! {span=> {
         static SITE: #runtime::Site = #site;
         #runtime::Operation::at(&SITE, #receiver, &|| ())
     }}
 }
 
-/// The key. `in_call` is `false` in the function for `key_fn`. There, a missing value makes the key missing,
-/// even under `missing_key = "run"`.
+/// The key. `in_call` is `false` in the function for `key_fn`. That function returns an error if a value of
+/// the key is missing, even under `missing_key = "run"`.
 pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> TokenStream {
     let pieces = model.key.iter().map(|piece| match piece {
         KeyPiece::Literal(text) => setting("literal", text),

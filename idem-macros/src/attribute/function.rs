@@ -23,13 +23,14 @@ pub(crate) struct Function {
     body: Body,
 }
 
-/// Where the user's code is.
+/// The body of a function, and where the user's code is in it.
 #[derive(Debug)]
 struct Body {
     /// The outermost braces.
     span: Span,
     inner_attributes: TokenStream,
-    /// The tokens around the code, if it is in a `Box::pin(async move { .. })`.
+    /// If the code is in a `Box::pin(async move { .. })`: the tokens before the parentheses, the span of the
+    /// parentheses, and `async move`.
     boxed: Option<(TokenStream, Span, TokenStream)>,
     code: Group,
 }
@@ -110,7 +111,7 @@ impl Parse for Function {
     }
 }
 
-/// The braces with the body. Also finds them inside the groups without delimiters that `macro_rules!` puts
+/// The body in its braces. Also finds a body inside the groups without delimiters that `macro_rules!` puts
 /// around a block.
 fn body(input: ParseStream<'_>) -> syn::Result<Group> {
     let place = input.span();
@@ -203,7 +204,7 @@ pub(crate) fn is_mutable(ty: &Type) -> bool {
     }
 }
 
-/// The conditions under which an item or an argument exists.
+/// The `cfg` attributes of an item or an argument. They decide whether it exists.
 pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
 }

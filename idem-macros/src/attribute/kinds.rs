@@ -18,11 +18,12 @@ use crate::limits::MAX_SCOPE_BYTES;
 /// waits.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Any expression. A string literal is a template (`"order/{id}"`) or one place (`"order.id"`).
+/// Any expression. In the option `key`, a string literal is a template (`"order/{id}"`) or one place
+/// (`"order.id"`).
 #[derive(Debug)]
 pub(crate) struct Value(pub(crate) Expr);
 
-/// A fixed name.
+/// The value of `scope`: a name, written as text.
 #[derive(Debug)]
 pub(crate) struct Name(pub(crate) LitStr);
 
@@ -128,8 +129,8 @@ fn lease(value: &Expr) -> Result<Lease, String> {
 }
 
 /// A duration, a range of two durations, or a function of the error and the attempt. A path counts as a
-/// function if its last name has a lowercase letter. The name of an argument has one, too, so `validate`
-/// turns such a path back into a value.
+/// function if its last name has a lowercase letter. The name of an argument has a lowercase letter, too, so
+/// `validate` turns a path that names an argument back into a value.
 fn pace(value: &Expr) -> Result<Pace, String> {
     let is_function = |path: &syn::ExprPath| {
         let last = path.path.segments.last().map(|last| last.ident.unraw().to_string());

@@ -17,7 +17,7 @@ use crate::diagnostics::{Faults, closest, list};
 pub(super) struct List {
     /// The options whose syntax is right, each once.
     pub(super) items: Vec<NestedMeta>,
-    /// The names of all options, including those that did not parse.
+    /// The names of all options, including options whose syntax is wrong.
     pub(super) names: Vec<Ident>,
 }
 
@@ -30,7 +30,7 @@ impl List {
         list
     }
 
-    /// Reads all options. After a fault, it continues at the next option.
+    /// Reads all options. After a fault, reading continues at the next option.
     fn options(&mut self, input: ParseStream<'_>, faults: &mut Faults) -> Result<()> {
         while !input.is_empty() {
             if faults.take(self.option(input)).is_none() {

@@ -1,7 +1,7 @@
-//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme. In a file,
-//! below each use are its messages, each with the source at which the message is shown. A use without an
-//! attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. An item has a body only if the body
-//! matters. Errors that rustc reports are in the workspace's `tests/ui`.
+//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme. In these
+//! files, the messages for a use are below the use. The source at which a message is shown is below the
+//! message. A use without an attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. The body of a
+//! function is empty, unless its code matters. Errors that rustc reports are in the workspace's `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 
@@ -18,7 +18,7 @@ const ATTRIBUTE: &str = "#[idempotent(key = \"{id}\", store = store)]";
 /// The item for a use without an item.
 const ITEM: &str = "async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}";
 
-/// The faults of one use, one line each.
+/// The faults of one use, as lines that begin with `FAULT`.
 fn shown(code: &str) -> String {
     let attribute = if code.starts_with("#[idempotent") { "" } else { ATTRIBUTE };
     let item = if code.ends_with(']') { ITEM } else { "" };

@@ -1,8 +1,8 @@
 //! `#[idempotent]`: parse -> validate -> model -> expand.
 //!
 //! `function` reads the item, `list` and `options` read the options, `validate` has every rule and makes the
-//! `model`, and `expand` writes the tokens. On any fault the item is emitted unchanged, so that nothing else
-//! breaks.
+//! `model`, and `expand` writes the tokens. If there is a fault, the output is the unchanged item and the
+//! errors, so that the code that uses the item still compiles.
 
 mod arguments;
 mod expand;
@@ -44,7 +44,7 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     }
 }
 
-/// The faults of one use.
+/// The faults in one use of the attribute.
 #[cfg(test)]
 fn faults(attribute: TokenStream, item: &TokenStream) -> Faults {
     let mut faults = Faults::default();

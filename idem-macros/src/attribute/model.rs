@@ -13,7 +13,7 @@ use crate::runtime_path::RuntimePath;
 pub(crate) struct Model<'f> {
     pub(crate) function: &'f Function,
     pub(crate) returns: &'f Type,
-    /// The options that mean the same for every function. The other options are in the fields below.
+    /// The options that `validate` has not moved into the fields below.
     pub(crate) options: Options,
     pub(crate) scope: Scope,
     pub(crate) store: Expr,
@@ -40,7 +40,7 @@ impl Model<'_> {
 /// The function that the engine calls to find out what an earlier run did.
 #[derive(Debug)]
 pub(crate) struct Recover {
-    /// The function.
+    /// The path of the function, or a closure.
     pub(crate) call: Expr,
     /// `self`, if the guarded function has it. It is passed as the first argument.
     pub(crate) receiver: Option<Ident>,
@@ -53,7 +53,8 @@ pub(crate) struct Recover {
 pub(crate) struct Carrier {
     /// The name of the argument. The body uses the transaction under this name.
     pub(crate) name: Ident,
-    /// The argument's `mut`. With it, the body may assign another transaction to the name.
+    /// The `mut` before the name, if the user wrote it. With `mut`, the body may assign another transaction
+    /// to the name.
     pub(crate) mutability: Option<Token![mut]>,
     /// The location of the option's value.
     pub(crate) place: Span,

@@ -44,7 +44,7 @@ pub(crate) struct Options {
     pub(crate) transaction: Option<Value>,
     #[darling(rename = "crate")]
     pub(crate) runtime: Option<RuntimePath>,
-    /// The names of all options, including those with a fault.
+    /// The names of all options, including options with a fault.
     #[darling(skip)]
     pub(crate) names: Vec<Ident>,
 }
@@ -71,8 +71,8 @@ impl Options {
     }
 }
 
-/// The fault of a flag with anything after its name. Checked before darling reads the option, because darling
-/// panics at `detach()`.
+/// The fault, if `item` is a flag with anything after its name. Checked before darling reads the option,
+/// because darling panics at `detach()`.
 fn word_with_value(item: &NestedMeta) -> Option<Error> {
     let NestedMeta::Meta(option @ (Meta::List(_) | Meta::NameValue(_))) = item else { return None };
     let is_flag = FLAGS.iter().any(|flag| option.path().is_ident(flag));

@@ -1,8 +1,8 @@
 //! The registration of a guarded function in the catalogue: constants that are made from the source alone,
 //! and that the linker gathers.
 //!
-//! Owns which facts are registered. The runtime's registry reads each fact by its name. The generated code
-//! does not run in calls.
+//! Owns which facts are registered. The runtime's registry reads each fact by its name. A call of the
+//! function does not run the registration.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -25,8 +25,8 @@ pub(super) fn expand(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
         let fact = LitStr::new(&fact, span);
         quote_spanned!(span=> (#name, #fact))
     });
-    // The block keeps these items apart from the user's, because items have no hygiene. From the name of the
-    // type, the runtime learns which item contains the function; a macro cannot see that.
+    // The block keeps these items apart from the user's, because items have no hygiene. The type name of
+    // `Here` tells the runtime which item contains the function. A macro cannot see that item.
     quote_spanned! {span=> {
         struct Here;
         #runtime::register!(#runtime::Registered::#kind(

@@ -7,7 +7,7 @@ use quote::quote;
 
 use super::expand;
 
-/// The files of a folder of goldens, in order.
+/// The files of a folder, in the order of their names.
 pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/attribute").join(folder);
     let mut files: Vec<PathBuf> =
@@ -27,7 +27,8 @@ pub(super) fn parts(code: &str) -> (TokenStream, TokenStream) {
     (attribute.unwrap_or_default(), tokens.collect())
 }
 
-/// The inputs from an editor while somebody types: every prefix of `text` with balanced brackets.
+/// What an editor passes to the macro while somebody types `text`: every prefix of `text` with balanced
+/// brackets.
 fn beginnings(text: &str) -> Vec<TokenStream> {
     text.char_indices().filter_map(|(end, _)| text[..end].parse().ok()).collect()
 }

@@ -1,6 +1,6 @@
 //! Keys and fingerprints written as expressions.
 //!
-//! Owns which expressions are places, and how to take an expression by reference.
+//! Owns which expressions are places, and how the generated code takes an expression by reference.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -16,7 +16,7 @@ pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     }
 }
 
-/// The argument that a place begins with, if `expr` is a place.
+/// The name that the place begins with, if `expr` is a place.
 pub(crate) fn root(expr: &Expr) -> Option<&Ident> {
     match ungrouped(expr) {
         Expr::Path(path) if path.qself.is_none() => path.path.get_ident(),
@@ -66,8 +66,8 @@ pub(crate) fn by_reference(expr: &Expr) -> TokenStream {
     }
 }
 
-/// A place whose first method is called on a reference, so that this method cannot consume a value that the
-/// body needs. Each later method is called on the result of the one before.
+/// The tokens of a place. Its first method is called on a reference, so that this method cannot consume a
+/// value that the body needs. Each later method is called on the result of the previous method.
 fn borrowing(place: &Expr) -> TokenStream {
     let span = Span::mixed_site().located_at(place.span());
     match ungrouped(place) {

@@ -1,5 +1,7 @@
 //! The `key` and `fingerprint` options, checked against the arguments.
 //!
+//! A place is an argument, followed by fields and by methods without arguments, such as `order.id`.
+//!
 //! Owns which keys and fingerprints are valid. `template` owns the text around places, `expression` owns the
 //! grammar of places, and `place` owns how text becomes a place.
 
@@ -108,8 +110,8 @@ fn one_place(text: &str, span: Span, arguments: &Arguments) -> Result<Vec<KeyPie
     Ok(vec![part])
 }
 
-/// The elements of a tuple are passed to the builder one by one, so that rustc reports an error at its
-/// element. Between two elements is the text that `KeyBuilder::separator` writes.
+/// The elements of a tuple are passed to the builder one by one, so that rustc reports an error at the
+/// element that causes it. The text between two elements is the text that `KeyBuilder::separator` writes.
 fn from_leaves(leaves: &[&Expr]) -> Vec<KeyPiece> {
     let mut pieces = Vec::new();
     for &element in leaves {

@@ -6,13 +6,13 @@
 /// A piece of a template.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// Text that is used as it is.
+    /// Text outside the braces. `{{` and `}}` are already replaced by one brace.
     Text(String),
     /// The text in a pair of braces.
     Place(String),
 }
 
-/// The pieces of `template` that can be read, and every fault in it.
+/// The pieces of `template` that can be read, and the faults in it.
 pub(crate) fn parse(template: &str) -> (Vec<Piece>, Vec<String>) {
     let mut parser = Parser::default();
     let mut rest = template;
@@ -30,7 +30,7 @@ struct Parser {
     text: String,
     pieces: Vec<Piece>,
     last_place: Option<String>,
-    /// Whether a missing separator was reported. Further ones are not reported.
+    /// Whether a missing separator was reported. The parser reports only the first missing separator.
     is_shifted: bool,
     faults: Vec<String>,
 }
@@ -120,7 +120,7 @@ fn not_separated(before: &str, text: &str, after: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The pieces of a template without faults: places in braces, and text in quotes.
+    /// The pieces of a template without faults, as text: places are in braces, and text is in quotes.
     fn pieces(template: &str) -> String {
         let (pieces, faults) = parse(template);
         assert_eq!(faults, Vec::<String>::new(), "{template}");

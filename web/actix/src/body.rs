@@ -1,4 +1,5 @@
-//! Converts bodies. actix-web's bodies must stay on their thread; idem's bodies need not.
+//! Converts bodies. actix-web's bodies must stay on their thread, whereas idem's bodies must be able to move
+//! to another thread.
 //!
 //! Owns how bytes are passed on. Knows nothing about heads.
 
@@ -14,8 +15,8 @@ use http_body_util::{BodyDataStream, StreamBody};
 use idem_http::{Body, BoxError};
 use tokio::sync::mpsc;
 
-/// Makes a body that may move to another thread from a stream that may not. A task on this thread reads the
-/// stream, one piece ahead.
+/// Makes a body that may move to another thread. The stream stays on this thread, where a task reads it, one
+/// piece ahead.
 pub(crate) fn sendable<S, E>(stream: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + 'static,
@@ -55,8 +56,8 @@ pub(crate) fn of_response<B: MessageBody + 'static>(body: B) -> Body {
     }
 }
 
-/// Converts one of idem's bodies for the client. `said` is the `Content-Length` of the response, if it has
-/// one. Trailers are dropped, because actix-web does not send them.
+/// Converts one of idem's bodies for the client. `said` is the `Content-Length` of the response, if the
+/// response has this header. Trailers are dropped, because actix-web does not send them.
 pub(crate) fn outgoing(body: Body, said: Option<u64>) -> BoxBody {
     let length = said.or_else(|| body.size_hint().exact());
     let data = BodyDataStream::new(body).map(|piece| piece.map_err(|error| error as Box<dyn Error>));

@@ -61,7 +61,8 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
         response.extensions_mut().insert(recording);
     }
     if let BodySize::Sized(length @ 1..) = body.size() {
-        // actix-web would add the length when it sends the response.
+        // Added here, because actix-web adds the length only when it sends the response, after the layer has
+        // seen it.
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
     }
     Ok((head, response.map(|()| of_response(body))))
@@ -84,7 +85,8 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse {
 
 fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
-    // With these statuses, the length is that of a body that is not sent, so it stays a header.
+    // A response with this status has no body. Its `Content-Length` is the length of a body that is not sent,
+    // and stays in the headers.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let length = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -101,8 +103,8 @@ fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpRespon
     head.set_body(if bodiless { BoxBody::new(actix_body::None::new()) } else { body::outgoing(body, length) })
 }
 
-/// The error if a handler ended early. The handler has not returned its request, and a normal response needs
-/// the request.
+/// The error if a handler ended early. Such a handler has not returned its request, and without the request
+/// there can be no normal response.
 pub(crate) fn failed(response: Response<Body>) -> actix_web::Error {
     let cause = "the handler of a request with an idempotency key ended early";
     InternalError::from_response(cause, outgoing(response)).into()

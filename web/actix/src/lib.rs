@@ -16,7 +16,7 @@
 //!
 //! #[actix_web::main]
 //! async fn main() -> std::io::Result<()> {
-//! // Built once, so that all workers of a server share its store and its counts.
+//! // Built once, so that all workers of the server share the layer's store and its counts.
 //!     let layer = IdempotencyLayer::shared_by_all_clients(MemoryStore::new());
 //!     HttpServer::new(move || {
 //!         App::new().wrap(Idempotency::new(layer.clone())).route("/payments", web::post().to(pay))
@@ -31,8 +31,9 @@
 //!
 //! - If a handler panics or takes too long, the answer is 500 `handler-failed` in an [`actix_web::Error`],
 //!   which middleware outside gets as an `Err`.
-//! - An `Err` of middleware *inside* this one goes through unchanged and releases the key. A handler's `Err`
-//!   is a response, and its status decides whether it is recorded.
+//! - An `Err` of middleware *inside* this one goes through unchanged and counts as a crash (see
+//!   [`Builder::on_crash`](idem_http::Builder::on_crash)). A handler's `Err` is a response, and its status
+//!   decides whether it is recorded.
 //! - There are no trailers.
 //! - If the body of a request is malformed, actix-web closes its connection. The request claims no key.
 //! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.

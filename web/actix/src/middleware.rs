@@ -1,4 +1,5 @@
-//! The middleware: it passes a request to the layer, gets the decision, and runs the handler on its thread.
+//! The middleware. It passes a request to the layer, gets the layer's decision, and runs the handler on the
+//! worker's thread.
 
 use std::cell::Cell;
 use std::future::{Ready, ready};
@@ -48,7 +49,7 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 ///     App::new()
 ///         .wrap(Idempotency::new(layer.clone()).with_extension::<Account>())
 ///         .wrap_fn(|request, next| {
-/// // Stands for authentication.
+/// // Here your authentication sets the account.
 ///             request.extensions_mut().insert(Account { id: "7".to_owned() });
 ///             next.call(request)
 ///         })
@@ -199,7 +200,7 @@ pub fn extensions(request: &HttpRequest) -> Extensions {
     request.extensions().get::<Given>().map(|given| given.0.clone()).unwrap_or_default()
 }
 
-/// The extensions of the request that the layer saw.
+/// The extensions of the request that the layer returned.
 struct Given(Extensions);
 
 /// The whole body of a request, for its handler.

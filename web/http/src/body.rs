@@ -17,10 +17,10 @@ use http_body_util::{BodyExt as _, BodyStream, Full, LengthLimitError, StreamBod
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// How many bytes of a refused request's body are read and discarded.
+/// At most how many bytes of a refused request's body are read and discarded.
 const MOST_DISCARDED: usize = 64 * 1024 * 1024;
 
-/// For how long the body of a refused request is read.
+/// At most how long the body of a refused request is read.
 const LONGEST_DISCARDING: Duration = Duration::from_secs(10);
 
 /// The error type of a [`Body`].
@@ -28,7 +28,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 type Piece = Result<Frame<Bytes>, BoxError>;
 
-/// The body of a request or response that went through the layer: whole in memory, or a stream.
+/// The body of a request or response that went through the layer. It is whole in memory, or a stream.
 ///
 /// For a service that takes only its own body type, map the request, for example with
 /// `ServiceBuilder::new().layer(layer).map_request(|request: Request<idem::http::Body>| request.map(axum::body::Body::new))`.
@@ -51,7 +51,8 @@ impl Body {
     pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         match trailers {
             None => Self::new(Full::new(data)),
-            // A server that knows the length sends it in a header and then sends no trailers.
+            // Hides the length, because a server that knows the length of a body sends it in a header, and
+            // sends no trailers.
             Some(_) => Self::of_unsaid_length(data, trailers),
         }
     }
@@ -105,7 +106,7 @@ impl http_body::Body for Body {
 pub(super) enum Gathered {
     /// The body ended within the limit.
     Whole(Bytes, Option<HeaderMap>),
-    /// The body is larger than the limit. The returned body is complete.
+    /// The body is larger than the limit. This body begins with the data that was read, so it is complete.
     TooLarge(Body),
     /// The body ended with an error. `read` is what was read, followed by that error. `limited` says whether
     /// the body exceeded the limit of another layer.

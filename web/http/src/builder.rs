@@ -1,4 +1,4 @@
-//! The options of a layer: sets them, checks them, and builds the layer.
+//! The options of a layer. This module sets the options, checks them, and makes the layer's configuration.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ const SCOPE: &str = "http";
 const MAX_RUNNING: usize = 1024;
 
 /// How long a duplicate waits for the response by default. Most handlers end within that time, so a client
-/// whose connection broke gets the response to its next request.
+/// whose connection broke gets the response when it sends the request again.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The default timeout of one operation of the store.
@@ -140,8 +140,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
-    /// client's response, and the first request with a key decides which request the key is for. Use this for
-    /// an API with one client, or for an API whose responses all clients may see.
+    /// client's response, and the first request with a key decides which request the key is for. Use this
+    /// method for an API with one client, or for an API whose responses all clients may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
         self.is_tenancy_set = true;
@@ -171,12 +171,12 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.wait(wait))
     }
 
-    /// What happens if a handler began and did not answer, because its process died, it panicked or took too
-    /// long, a layer inside this one ended it (408, 504), its service failed, or its response broke off. With
-    /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, with
-    /// [`recovered`](idem_runtime::Context::recovered). With [`OnCrash::InDoubt`], nothing runs again before
-    /// an operator decides, and every 5xx counts as a crash, unless [`recording`](Self::recording) or the
-    /// handler's own [`Recording`] says otherwise.
+    /// What happens after a crash: a handler began, but did not answer, because its process died, it panicked
+    /// or took too long, a layer inside this one ended it (408, 504), its service failed, or its response
+    /// broke off. With [`OnCrash::Rerun`], the default, the next request with the key runs the handler again,
+    /// and [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With
+    /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as a crash,
+    /// unless [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;
         self.operation(|operation| operation.on_crash(on_crash))

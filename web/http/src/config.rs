@@ -33,7 +33,7 @@ const DIGEST: &str = "sha256:";
 /// The longest encoded tenant that a record's key contains unchanged: as long as a digest.
 const LONGEST_TENANT: usize = DIGEST.len() + 64;
 
-// The longest key of a client fits into a record's key, after any tenant.
+// A record's key has room for the longest tenant and the longest key of a client.
 const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 
 /// What to do with a response. A handler sets it as an extension of the response.
@@ -53,11 +53,11 @@ pub enum Recording {
     /// Treat the request as if the handler had not answered, because the response does not say what happened.
     /// See [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
-    /// Do not keep the response. The key is free again: the next request with the key runs the handler, and
-    /// must be the same request.
+    /// Do not keep the response. The key is free again. The next request with the key must be the same
+    /// request, and runs the handler.
     Release,
-    /// Do not keep the response, and delete the record with its fingerprint. Nothing was done, so the next
-    /// request with the key may be another one, such as a corrected one.
+    /// Do not keep the response, and delete the record with its fingerprint. Use this if nothing was done:
+    /// the next request with the key may differ, for example because the client has corrected it.
     Forget,
     /// Do not read the response into memory, because it is a stream. A retry gets the problem
     /// `response-not-stored`: the request was processed, and its response is not kept.
@@ -83,9 +83,9 @@ pub(super) struct Config<St> {
     pub(super) max_request_bytes: usize,
     pub(super) max_response_bytes: usize,
     pub(super) documentation: Documentation,
-    /// One permit for each handler that may run.
+    /// One permit for each handler that may run at the same time.
     pub(super) places: Arc<Semaphore>,
-    /// Gives its transaction to each handler, if handlers run in transactions.
+    /// Gives each handler its transaction, if handlers run in transactions.
     pub(super) transaction: Option<Attach>,
     /// The path of the long operations, if handlers may answer 202 and continue.
     pub(super) operations: Option<String>,
@@ -93,8 +93,8 @@ pub(super) struct Config<St> {
 }
 
 impl<St> Config<St> {
-    /// What to do with this response. The decision of the layer's function becomes an extension of the
-    /// response, as if its handler had set it.
+    /// What to do with this response. If the function of [`Builder::recording`](super::Builder::recording)
+    /// decides, its decision becomes an extension of the response, as if the handler had set it.
     pub(super) fn recording_of(&self, response: &mut response::Parts) -> Recording {
         if response.extensions.get::<Recording>().is_none()
             && let Some(recording) = self.recording.as_ref().and_then(|recording| recording(response))
@@ -108,10 +108,10 @@ impl<St> Config<St> {
         if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
     }
 
-    /// The default for a status. A final response is kept. A response is not final if the client must
-    /// authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408 or 504 says
-    /// that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx counts as such an
-    /// interruption, too.
+    /// The default decision, which depends on the status. A final response is kept. A response is not final
+    /// if the client must authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A
+    /// 408 or 504 says that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx
+    /// counts as such an interruption, too.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,
@@ -130,7 +130,7 @@ impl<St> Config<St> {
         self.documentation.response(refusal).map(Body::from)
     }
 
-    /// The key of the record.
+    /// The key of a request's record: the encoded tenant, a slash, and the client's key.
     pub(super) fn record_key(&self, tenant: Option<&str>, key: &str) -> Result<Key, KeyError> {
         // The encoded tenant has no slash, so the key can follow unencoded.
         Key::new(format!("{}/{key}", encoded(tenant)))
@@ -139,7 +139,7 @@ impl<St> Config<St> {
     /// The key of the record of a long operation. The operation's location must identify the record, and must
     /// not show the client's key.
     pub(super) fn operation_key(&self, tenant: Option<&str>, digest: &str) -> Result<Key, KeyError> {
-        // The encoded tenant has no `@`, so no other key's record has this name.
+        // The encoded tenant has neither `@` nor `/`, so this key never equals a key of `record_key`.
         Key::new(format!("{}@{digest}", encoded(tenant)))
     }
 }
@@ -147,7 +147,7 @@ impl<St> Config<St> {
 fn encoded(tenant: Option<&str>) -> Cow<'_, str> {
     let Some(tenant) = tenant else { return Cow::Borrowed("") };
     let encoded: Cow<'_, str> = utf8_percent_encode(tenant, NON_ALPHANUMERIC).into();
-    // Encoded text has no colon, so no tenant can look like the digest of another one.
+    // Encoded text has no colon, so no tenant can look like the digest of another tenant.
     if encoded.len() > LONGEST_TENANT {
         format!("{DIGEST}{}", hex(&framed_digest(&["idem http tenant", tenant]))).into()
     } else {
@@ -161,7 +161,8 @@ pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
-/// Whether a response must not be read into memory: it is a stream, or the connection changes its protocol.
+/// Whether a response must not be read into memory, because it is a stream, or because the connection changes
+/// its protocol.
 fn streams(response: &response::Parts) -> bool {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();

@@ -1,4 +1,5 @@
-//! How an [`Error`] becomes a response: in the layer, and in handlers outside it that make idempotent calls.
+//! How an [`Error`] becomes a response: in the layer, and in handlers outside the layer that make idempotent
+//! calls.
 
 use http::Response;
 use http::header::LINK;

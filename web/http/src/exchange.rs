@@ -1,7 +1,7 @@
 //! One guarded request, from its key to the start of its handler.
 //!
-//! Owns the order of the work: the key, its tenant, the whole request, the fingerprint, the engine's claim.
-//! The engine owns the protocol, and `handling` owns the work after the claim.
+//! Owns the order in which the layer reads the key and the tenant, reads the whole body, computes the
+//! fingerprint and claims the key. The engine owns the protocol. `handling` owns what follows the claim.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -66,13 +66,13 @@ impl<St: Store> Config<St> {
     }
 }
 
-/// Calls a function of the user's program. A panic in the function fails this request, but not the
-/// connection.
+/// Calls a function of the user's program. If the function panics, the request is refused, and its connection
+/// stays open.
 fn unless_panic<T>(function: impl FnOnce() -> T) -> Result<T, ProblemDetails> {
     catch_unwind(AssertUnwindSafe(function)).map_err(|_| misconfigured())
 }
 
-/// Everything that precedes the handler of a guarded request.
+/// Does everything that comes before the handler of a guarded request.
 pub(super) async fn begin<St: Store>(config: &Arc<Config<St>>, request: Request<Body>) -> Begun<St> {
     let span = report::span(&config.scope, request.method());
     let claiming = async {
@@ -99,7 +99,7 @@ async fn claim<St: Store>(
             if let Some(long_operation) = &long_operation {
                 request.extensions_mut().insert(long_operation.clone());
             }
-            // The handler needs a free permit before it starts.
+            // A handler starts only if a permit is free: see `Builder::max_running`.
             let Ok(place) = config.places.clone().try_acquire_owned() else {
                 attempt.give_back();
                 return Err(too_many_running());
@@ -126,7 +126,7 @@ struct Prepared {
     long_operation: Option<LongOperation>,
 }
 
-/// Makes all checks of a request that need no answer of the store.
+/// Makes all checks that need no answer of the store, and reads the body of the request.
 async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Result<Prepared, ProblemDetails> {
     let (parts, body) = request.into_parts();
     let (key, tenant) = match check(config, &parts) {
@@ -166,7 +166,7 @@ fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option
     Ok((key, config.tenant(head)?))
 }
 
-/// The whole body of a request.
+/// Reads the whole body of a request.
 async fn whole(
     headers: &HeaderMap,
     body: Body,
@@ -175,8 +175,8 @@ async fn whole(
     match gather(body, limit).await {
         Gathered::Whole(data, trailers) => Ok((data, trailers)),
         Gathered::TooLarge(rest) => {
-            // If the declared length is too large, nothing was read, so a client that sent `Expect` does not
-            // send the body.
+            // If the declared length is too large, nothing was read. Then a client that sent `Expect` does
+            // not send the body, and there is nothing to discard.
             if !headers.contains_key(EXPECT) || rest.size_hint().lower() <= limit as u64 {
                 discard(rest);
             }

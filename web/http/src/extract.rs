@@ -8,15 +8,15 @@ use super::transaction::Tx;
 use idem_runtime::{Context, Error, context};
 
 /// The call that an axum handler runs in: its key, its attempt, whether an earlier run crashed, and keys for
-/// the next service. [`context`](idem_runtime::context) returns the same.
+/// the services that the handler calls. [`context`](idem_runtime::context) returns the same.
 ///
 /// `Option<Idempotent>` is for a handler that also takes requests without a key. A replay does not reach a
 /// handler, so a handler need not check for replays.
 ///
 /// # Errors
 ///
-/// If a request is outside an [`IdempotencyLayer`](super::IdempotencyLayer), or has no key where keys are
-/// optional, the answer is 500 `misconfigured`. `Option<Idempotent>` is `None` instead.
+/// If a request did not come through an [`IdempotencyLayer`](super::IdempotencyLayer), or came without a key
+/// where keys are optional, the answer is 500 `misconfigured`. `Option<Idempotent>` is `None` instead.
 ///
 /// ```
 /// use axum::extract::FromRequestParts;

@@ -17,7 +17,7 @@ use super::json;
 use super::multipart;
 use idem_core::protocol::Fingerprint;
 
-/// The first input of every fingerprint, so that the fingerprint never equals one of another kind.
+/// The first input of every fingerprint, so that the fingerprint never equals a fingerprint of another kind.
 const KIND: &[u8] = b"idem http request 3";
 
 type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
@@ -54,8 +54,8 @@ impl RequestFingerprint {
         Self::default()
     }
 
-    /// No part counts. Use this for keys that identify one request by themselves, such as the id of a
-    /// webhook's delivery.
+    /// No part: requests with the same key always count as the same request. Use this for keys that identify
+    /// one request by themselves, such as the id of a webhook's delivery.
     #[must_use]
     pub fn none() -> Self {
         Self { is_empty: true, ..Self::new() }
@@ -85,8 +85,8 @@ impl RequestFingerprint {
     }
 
     /// Adds this header with all its values. Use it for a header that changes what the request means, such as
-    /// a version of the API or `If-Match`. For `Host`, the authority of the URI counts if the URI has one, as
-    /// with HTTP/2.
+    /// a version of the API or `If-Match`. For `Host`, the authority of the URI counts if the URI has an
+    /// authority, as in HTTP/2.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName) -> Self {
         self.headers.push(name);
@@ -178,7 +178,8 @@ fn sent_uri(parts: &Parts) -> &Uri {
     parts.extensions.get::<axum::extract::OriginalUri>().map_or(&parts.uri, |original| &original.0)
 }
 
-/// The URI of the request. Without the feature `axum`, the layer does not see a prefix that was removed.
+/// The URI of the request. Without the feature `axum`, the layer does not see a prefix that a router has
+/// removed.
 #[cfg(not(feature = "axum"))]
 const fn sent_uri(parts: &Parts) -> &Uri {
     &parts.uri

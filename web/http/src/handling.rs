@@ -27,11 +27,12 @@ use idem_runtime::problem::{Problem, ProblemDetails};
 use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 
 /// A request whose key is claimed and whose handler must run: see
-/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). A `Run` that is dropped before it was run
-/// releases the key as if the request had never come.
+/// [`IdempotencyLayer::begin`](super::IdempotencyLayer::begin). If a `Run` is dropped before its handler
+/// runs, it releases the key as if the request had never come.
 ///
 /// The handler runs in a separate task, within the span of the request. When the client has gone away, a
-/// server drops the future of [`spawn`](Self::spawn), but the task continues.
+/// server drops the future of [`spawn`](Self::spawn). The task continues, unless the layer is in a
+/// transaction.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // Fields are dropped in the order of their declaration, so the key is released before the permit.
@@ -44,7 +45,7 @@ pub struct Run<St: Store> {
 }
 
 impl<St: Store> Run<St> {
-    /// The task runs in the current span, which is the span of the request.
+    /// Must be called in the span of the request, because the handler's task will run in the current span.
     pub(super) fn new(
         config: Arc<Config<St>>,
         attempt: Attempt<St>,
@@ -61,7 +62,7 @@ impl<St: Store> Run<St> {
     ///
     /// # Errors
     ///
-    /// The handler's own error, which releases the key.
+    /// The handler's own error. It counts as a crash: see [`Builder::on_crash`](super::Builder::on_crash).
     ///
     /// # Panics
     ///
@@ -83,7 +84,7 @@ impl<St: Store> Run<St> {
     ///
     /// # Errors
     ///
-    /// The handler's own error, which releases the key.
+    /// The handler's own error. It counts as a crash: see [`Builder::on_crash`](super::Builder::on_crash).
     ///
     /// # Panics
     ///
@@ -113,7 +114,8 @@ impl<St: Store> Run<St> {
         client.answer(ended.unwrap_or_else(|_| Ok(config.handler_failed("panicked"))));
     }
 
-    /// Runs the handler and records its response. A long operation answers its client before it ends.
+    /// Runs the handler and records its response. If the handler accepted a long operation, the client gets
+    /// its answer before the operation ends.
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,
@@ -173,8 +175,8 @@ async fn answered<St, E>(
     task: AbortHandle,
     answer: oneshot::Receiver<Result<Response<Body>, E>>,
 ) -> Result<Response<Body>, E> {
-    // A handler in a transaction ends when its client goes away. Then its writes are rolled back, and it does
-    // not occupy a connection for a client that is gone.
+    // A handler in a transaction ends when its client goes away. Then its writes are rolled back, and its
+    // connection returns to the pool.
     let _end = config.transaction.is_some().then(|| guard(task, |task| task.abort()));
     match answer.await {
         Ok(answer) => answer,
@@ -232,7 +234,7 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// The client's response if its handler took too long or lost its key.
+    /// What the client gets if its handler took too long or lost its key.
     fn instead(&self, interrupted: Interrupted<St>) -> Response<Body> {
         match interrupted {
             Interrupted::Replay(replay) => self.replayed(&replay),
@@ -241,7 +243,7 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// The recorded response, marked as such.
+    /// The recorded response, marked as a replay.
     pub(super) fn replayed(&self, replay: &Replayed<St>) -> Response<Body> {
         let decoded = replay.decode_with(|_, bytes| match ResultFormat::of(bytes) {
             None | Some(ResultFormat::Response) => {

@@ -1,14 +1,14 @@
 //! The canonical form of a JSON body, if the body is unambiguous.
 //!
-//! Owns the rule for which JSON is unambiguous. `serde_json` sorts and writes it.
+//! Owns the rule for which JSON is unambiguous. `serde_json` sorts the members and writes the canonical form.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How many values a body may have, including nested ones. Each value takes many times the memory of its
-/// text.
+/// How many values a body may have, including nested values. There is a limit because a value in memory takes
+/// many times the bytes of its text.
 const MOST_VALUES: usize = 50_000;
 
 /// With its feature `arbitrary_precision`, which the user's build may enable, `serde_json` represents a
@@ -52,7 +52,7 @@ struct Traits {
     has_doubles: bool,
 }
 
-/// Reads JSON, and fails if an object has two members of one name.
+/// Reads JSON. Fails if an object has two members of one name, or if there are too many values.
 struct Unambiguous<'a>(&'a mut Traits);
 
 impl<'de> DeserializeSeed<'de> for Unambiguous<'_> {

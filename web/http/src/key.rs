@@ -1,6 +1,6 @@
-//! The value of the key header: an RFC 8941 string, or the bare form.
+//! The value of the key header: an RFC 8941 string, or the bare form, which is a key without quotes.
 //!
-//! Owns the syntax. Knows nothing about the use of the key, and never shows it.
+//! Owns the syntax. Knows nothing about the use of a key. No message of this module contains a key.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -32,8 +32,8 @@ const BARE: MalformedKey = MalformedKey(
 /// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is
 /// no such header.
 ///
-/// Use it in a handler that has no layer and calls an idempotent function under the client's key. `"abc"` and
-/// `abc` are the same key.
+/// Call it from a handler that is not behind the layer and calls an idempotent function under the client's
+/// key. `"abc"` and `abc` are the same key.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -50,12 +50,14 @@ const BARE: MalformedKey = MalformedKey(
 ///
 /// # Errors
 ///
-/// Why the header has no valid key, such as several values, no text, or more than 255 bytes.
+/// [`MalformedKey`] if the header has no valid key: for example, it has several values, no text, or a key of
+/// more than 255 bytes.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, MalformedKey> {
     read(headers, false)
 }
 
-/// The key in these headers; `None` if there is no such header. `quoted` refuses the bare form.
+/// The key in these headers; `None` if there is no such header. If `quoted` is `true`, the bare form is
+/// refused.
 pub(super) fn read(headers: &HeaderMap, quoted: bool) -> Result<Option<String>, MalformedKey> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -71,7 +73,7 @@ pub(super) fn read(headers: &HeaderMap, quoted: bool) -> Result<Option<String>, 
 }
 
 fn parse(value: &HeaderValue, quoted: bool) -> Result<String, MalformedKey> {
-    // White space around a value is not part of it (RFC 9110, section 5.5).
+    // White space around a value is not part of the value (RFC 9110, section 5.5).
     let text = value.to_str().map_err(|_| NOT_ASCII)?.trim_matches([' ', '\t']);
     if text.contains('\t') {
         return Err(NOT_ASCII);

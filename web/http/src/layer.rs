@@ -1,4 +1,4 @@
-//! The layer: how it is made, and the calls that services make.
+//! The layer: its constructors, and the methods that a service calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use idem_runtime::Error;
 /// defines it: a repeated request under the same key gets the first response, and is not processed again.
 ///
 /// Cheap to clone; clones share everything. A handler that is not in a transaction continues when its client
-/// has gone away. So a server must still call [`idem::drain`](idem_runtime::drain) after it has closed its
-/// connections, and wait for its handlers and their records.
+/// has gone away. So after a server has closed its connections, it must call
+/// [`idem::drain`](idem_runtime::drain), which waits for the handlers and their records.
 ///
 /// Use it like any tower layer, for example with axum's `Router::layer`:
 ///
@@ -34,7 +34,7 @@ use idem_runtime::Error;
 /// use tower_layer::Layer;
 ///
 /// fn guarded<S>(api: S) -> impl Sized {
-/// // An API whose clients need not be separated. For others see `Builder::tenant`.
+/// // An API whose clients need not be separated. For other APIs see `Builder::tenant`.
 ///     IdempotencyLayer::shared_by_all_clients(MemoryStore::new()).layer(api)
 /// }
 /// # let _ = guarded(());
@@ -84,16 +84,16 @@ impl<St: Store> IdempotencyLayer<St> {
     ///
     /// | how the handler ends | what happens |
     /// |---|---|
-    /// | a response below 400 that is kept | one commit of its writes and its response |
-    /// | a response from 400 on that is kept | its writes are undone, and its response is recorded |
+    /// | a response below 400 that is kept | one commit of the handler's writes and the response |
+    /// | a response from 400 on that is kept | the handler's writes are undone, and the response is recorded |
     /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
-    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | a rollback, too |
+    /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | a rollback |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
     ///
     /// A duplicate in the process of the first request waits without a connection of the pool. A duplicate in
-    /// another process takes a connection to read the key's record. The handler cannot use steps. Neither
-    /// [`fail_open`](Builder::fail_open) nor [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be
-    /// combined with a transaction.
+    /// another process takes a connection of the pool each time it tries to claim the key. The handler cannot
+    /// use steps. Neither [`fail_open`](Builder::fail_open) nor
+    /// [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) can be combined with a transaction.
     pub fn in_transaction<P>(store: St, pool: P) -> Builder<Transactional<St, P>>
     where
         P: TransactionPool<St>,
@@ -134,8 +134,8 @@ impl<St: Clone> IdempotencyLayer<St> {
 /// [`Run`](super::Run). The layer records the response. The [service](super::Idempotency) makes the same
 /// calls.
 impl<St: Store> IdempotencyLayer<St> {
-    /// Whether a request with this head is guarded. Send any other request to its handler as if there were no
-    /// layer.
+    /// Whether a request with this head is guarded. If it is not, send the request to its handler as if there
+    /// were no layer.
     #[must_use]
     pub fn guards(&self, head: &Parts) -> bool {
         match self.config.guard_of(head) {
@@ -144,7 +144,7 @@ impl<St: Store> IdempotencyLayer<St> {
                 report::outcome(&self.config.scope, "unguarded");
                 false
             }
-            // If the user's function for guards panics, `begin` answers the request.
+            // If the function that `Builder::guard` set panics, `begin` answers the request with a problem.
             _ => true,
         }
     }
@@ -154,8 +154,8 @@ impl<St: Store> IdempotencyLayer<St> {
     /// method.
     ///
     /// The layer reads the tenant, the fingerprint and the key from the request's `http::request::Parts`, so
-    /// add the extensions that [`Builder::tenant`](super::Builder::tenant) needs. If the future is dropped,
-    /// nothing stays claimed.
+    /// add the extensions that the function of [`Builder::tenant`](super::Builder::tenant) reads. If the
+    /// future is dropped, nothing stays claimed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

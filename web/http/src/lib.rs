@@ -69,7 +69,7 @@
 //! ## handler-failed
 //!
 //! Status 500. The handler panicked, took too long, ended with its server, or returned a response that cannot
-//! be recorded in its transaction; or a [long operation](LongOperation) ended without a response that is
+//! be recorded in its transaction. Or a [long operation](LongOperation) ended without a response that is
 //! kept. The key becomes free again, at the latest when the lease expires, and the same request can be sent
 //! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what
 //! happened, and whether the client can send the request again.
@@ -83,10 +83,11 @@
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-// The modules: `layer`, `service` and `builder` are the public API. They call `exchange`, which calls
-// `handling`, which calls `serving` for the response. All these modules use `key`, `fingerprint`, `json`,
-// `body` and `recording`, which do not know their callers. `errors` maps an error to a problem, also for
-// handlers that make idempotent calls themselves. `idem-runtime` defines the problems.
+// The modules: `layer`, `service` and `builder` are the public API. A request goes through `exchange` until
+// its key is claimed. Then `handling` runs the handler, and calls `serving` for the response. All these
+// modules use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their callers. `errors`
+// maps an error to a problem, for the layer and for handlers that make idempotent calls themselves.
+// `idem-runtime` defines the problems.
 
 mod body;
 mod builder;

@@ -19,27 +19,27 @@ use idem_core::protocol::Fingerprint;
 use idem_core::{framed_digest, hex};
 use idem_runtime::Error;
 
-/// A name has `OF_KEY` digits that are also in the key of its record, followed by `OF_REQUEST` digits that
-/// also depend on the request.
+/// The name of an operation begins with `OF_KEY` digits, which are also in the key of the operation's record.
+/// `OF_REQUEST` digits follow, which also depend on the request.
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
-/// Stores in another place a response that is too large to record, and returns the response to record
-/// instead.
+/// The function that `large_results` sets. It gets a response that is too large to record, stores it
+/// elsewhere, and returns the response to record instead.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 
 /// The work of a handler after its 202.
 pub(super) type Work = BoxFuture<'static, Response<Body>>;
 
-/// The first part of an operation's name, by which its record is found.
+/// The first part of an operation's name. The key of the operation's record contains it.
 pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
     let mut name = hex(&framed_digest(&["idem http operation", tenant.unwrap_or_default(), key]));
     name.truncate(OF_KEY);
     name
 }
 
-/// The whole name. Because of the second part, someone who guesses a key cannot read the response to a
-/// request that they do not know.
+/// The whole name of an operation. Because of its second part, someone who guesses a key cannot read the
+/// response to a request that they do not know.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
     let of_request = hex(&framed_digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]));
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])
@@ -89,19 +89,20 @@ pub(super) fn is_path(path: &str) -> bool {
 /// # }
 /// ```
 ///
-/// | the operation | its location answers | the same request again is answered |
+/// | state of the operation | answer at its location | answer to the same request, sent again |
 /// |---|---|---|
-/// | runs | 202 `{"state":"in_flight"}` with `Location` and `Retry-After` | the same 202; the handler does not run |
-/// | has a response that is kept | that response, with `Idempotency-Replayed: true` | the same |
-/// | has a response that is too large to keep, or streams | 409 `response-not-stored`, unless [`large_results`](super::Builder::large_results) kept it | the same |
-/// | failed (5xx, a panic, `handler_timeout`), or its process died and the lease is over | 500 `handler-failed` | by the handler, which runs again |
-/// | failed, or its process died, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same |
-/// | is another tenant's, was never accepted, or its record has expired | 404 `operation-unknown` | - |
+/// | it runs | 202 `{"state":"in_flight"}` with `Location` and `Retry-After` | the same 202; the handler does not run |
+/// | it has a response that is kept | that response, with `Idempotency-Replayed: true` | the same response |
+/// | it has a response that is too large to keep, or streams | 409 `response-not-stored`, unless [`large_results`](super::Builder::large_results) kept it | the same response |
+/// | it failed (5xx, a panic, `handler_timeout`), or its process died and the lease is over | 500 `handler-failed` | the answer of the handler, which runs again |
+/// | it failed, or its process died, under [`OnCrash::InDoubt`](idem_runtime::OnCrash::InDoubt) | 409 `in-doubt` | the same response |
+/// | it is another tenant's, it was never accepted, or its record has expired | 404 `operation-unknown` | - |
 ///
-/// An operation has one record, that of its request, so no second record can contradict it. RFC 9110 calls a
-/// 202 "noncommittal". Therefore the response at the end is what the draft of the header calls the "result of
-/// the previously completed operation". A duplicate gets the 202 even before the handler has answered, and
-/// later finds the handler's response at the location.
+/// The only record of an operation is the record of its request, so no second record can contradict it. RFC
+/// 9110 calls a 202 "noncommittal", so the layer does not record it. The layer records the response at the
+/// end, which is what the draft of the header calls the "result of the previously completed operation". A
+/// duplicate gets the 202 even before the handler has answered, and later finds the handler's response at the
+/// location.
 ///
 /// The location ends with 48 hexadecimal digits: 32 are a digest of tenant and key, and 16 are a digest of
 /// the request. So someone who knows only a key cannot find the location. The service at the location needs
@@ -114,7 +115,7 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// # Errors
 ///
-/// A request outside a layer with `long_operations` is answered 500 `misconfigured`.
+/// If a request did not come through a layer with `long_operations`, the answer is 500 `misconfigured`.
 ///
 /// # Cancellation
 ///
@@ -163,14 +164,15 @@ impl LongOperation {
         self.in_flight(Duration::ZERO)
     }
 
-    /// The work to do after the handler has answered with this status.
+    /// The work to do after the handler has answered with this status. `None` unless the status is 202 and
+    /// the handler called [`accept`](Self::accept).
     pub(super) fn work(&self, status: StatusCode) -> Option<Work> {
         self.lock().take().filter(|_| status == StatusCode::ACCEPTED)
     }
 
     /// The response while the operation runs. `age` is the time since the operation began. `Retry-After` is a
     /// tenth of that time, but at least 1 and at most 30 seconds. So a client that polls after each
-    /// `Retry-After` learns the end with a delay of at most that many seconds.
+    /// `Retry-After` learns of the end at most that many seconds late.
     pub(super) fn in_flight(&self, age: Duration) -> Response<Body> {
         let mut response = Response::new(Body::from(Bytes::from_static(br#"{"state":"in_flight"}"#)));
         *response.status_mut() = StatusCode::ACCEPTED;

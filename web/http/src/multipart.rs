@@ -21,7 +21,7 @@ pub(super) fn boundary(content_type: &str) -> Option<&str> {
 }
 
 /// The pieces between the boundary lines: the text before the first line, each part, and the text after the
-/// last line. A piece includes the line break that belongs to the next boundary, because clients may use
+/// last line. Each piece includes the line break before the next boundary line, whether the client wrote
 /// `\r\n` or `\n`.
 pub(super) fn pieces<'b>(body: &'b [u8], boundary: &str) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();

@@ -53,8 +53,9 @@ const UNREADABLE: Refusal = (
 /// the answers. [`IdempotencyLayer::operations`](super::IdempotencyLayer::operations) makes this service. The
 /// service only reads, and changes nothing.
 ///
-/// The name of the operation is the last segment of the path. The layer's tenant function returns the tenant,
-/// so the layer that sets the tenant must also be outside this service.
+/// The name of the operation is the last segment of the path. The function of
+/// [`Builder::tenant`](super::Builder::tenant) returns the tenant. So the authentication layer whose data
+/// this function reads must also be outside this service.
 #[derive(Clone, Debug)]
 pub struct OperationStatus<St> {
     pub(super) layer: IdempotencyLayer<St>,
@@ -84,7 +85,7 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // The operation reported its state with an event when it reached that state.
+                // Emits no event. If the operation has reached this state, the layer emitted an event then.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })
@@ -145,7 +146,7 @@ fn end(record: Record) -> Result<Response<Body>, Refusal> {
     match (record.state, record.result) {
         (State::Completed | State::Failed, Some(StoredResult::Value(bytes))) => {
             let mut response = recording::replay(&bytes).ok_or(IN_DOUBT)?;
-            // The answer changed when the operation ended, so a cache must not keep it.
+            // The answer at this location changes, so a cache must not keep it.
             response.headers_mut().entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
             Ok(response)
         }
@@ -155,7 +156,7 @@ fn end(record: Record) -> Result<Response<Body>, Refusal> {
         (State::Completed | State::Failed, _) => Err(NOT_STORED),
         (State::InFlight, _) if record.on_crash == OnCrash::Rerun => Err(FAILED),
         (State::Released, _) => Err(FAILED),
-        // A state that this version does not know counts as in doubt.
+        // A crashed operation under `OnCrash::InDoubt`, or a state that this version does not know.
         _ => Err(IN_DOUBT),
     }
 }

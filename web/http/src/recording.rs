@@ -161,8 +161,8 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// Writes the length of a part, and the part. The length never comes near 4 GiB, because servers limit what
-/// they receive and send.
+/// Writes the length of a part, and the part. In practice, a part is shorter than 4 GiB, because the layer
+/// limits bodies, and servers limit headers.
 fn put(out: &mut BytesMut, part: &[u8]) {
     out.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
     out.put_slice(part);

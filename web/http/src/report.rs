@@ -1,4 +1,4 @@
-//! Events and metrics of the layer: one count for each guarded request, and an event for each refusal.
+//! Events and metrics of the layer: a count of requests by their outcome, and an event for each refusal.
 //!
 //! Never shows a key, tenant, path or body.
 
@@ -7,8 +7,8 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. The span of the
-/// server, which has the path, is another span, and belongs to the web framework.
+/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. It does not
+/// contain the path. The web framework makes the server's span, which does.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
     // An unregistered method may be any text, so the span does not show it.
     let known = [
@@ -31,7 +31,7 @@ pub(super) fn span(operation: &str, method: &Method) -> Span {
     )
 }
 
-/// Records in the span what the client gets.
+/// Records the status that the client gets.
 pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }
@@ -41,7 +41,7 @@ pub(super) fn answered(span: &Span, status: StatusCode) {
 /// - `handled`: the handler ran, and its response is kept;
 /// - `released`: the handler ran, and its response is not kept, so the key is free again or in doubt;
 /// - `replayed`: the client got the recorded response;
-/// - `accepted`: the client got a 202, and another request has begun the long operation;
+/// - `accepted`: the client got a 202 for a long operation that another request has begun;
 /// - `unguarded`: the handler ran without a key;
 /// - `failed`: the inner service failed.
 pub(super) fn outcome(operation: &str, outcome: &'static str) {

@@ -15,7 +15,8 @@ use super::layer::IdempotencyLayer;
 use idem_core::Store;
 
 /// A service that is guarded by an [`IdempotencyLayer`]. A server drops the future of a request when the
-/// client has gone away, but a handler that was started under a key continues.
+/// client has gone away. A handler that was started under a key still continues, unless it is in a
+/// transaction.
 ///
 /// A response that is recorded or replayed has an [`Outcome`](idem_runtime::Outcome) as an extension, for
 /// services outside this one. The `Outcome` of a replay says which attempt made the response, and when.

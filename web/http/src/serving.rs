@@ -14,7 +14,7 @@ use idem_core::Store;
 pub(super) enum Record {
     /// These bytes. The flag says whether the response is a failure.
     Whole(Bytes, bool),
-    /// No bytes. `Keep` and `PassThrough` record only that there was a response.
+    /// No bytes. With `Keep` or `PassThrough`, the record shows only that there was a response.
     Without(Recording),
 }
 
@@ -39,8 +39,8 @@ pub(super) async fn serve<St: Store>(
         Gathered::Broken { read, .. } => return serve(parts, read, Record::Without(Recording::Crash)),
     };
     if !is_as_long_as_said(method, &parts, data.len()) {
-        // The body ended early without an error, or the header has a wrong length. The server must notice the
-        // difference, as it would without the layer.
+        // The body ended early without an error, or `Content-Length` is wrong. The server must notice this,
+        // as it would without the layer. So the body hides its real length.
         return serve(parts, Body::of_unsaid_length(data, trailers), Record::Without(Recording::Crash));
     }
     let fails_by_trailers = trailers.as_ref().is_some_and(is_grpc_failure);
@@ -53,8 +53,8 @@ pub(super) async fn serve<St: Store>(
         || parts.status.is_server_error()
         || fails_by_trailers
         || is_grpc_failure(&parts.headers);
-    // Without a transaction, the engine itself detects that a response is too large for the store: it records
-    // that, and reports it.
+    // Without a transaction, the engine itself detects a response that is too large for the store. It then
+    // records and reports only that the response was too large.
     let record = match config.transaction.is_some() && is_too_large(config, &bytes) {
         true => Record::Without(Recording::PassThrough),
         false => Record::Whole(bytes, is_failure),

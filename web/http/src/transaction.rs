@@ -1,9 +1,9 @@
 //! Handlers whose writes are committed together with the record of their response.
 //!
-//! Owns a store for the layer that keeps each claim in a transaction of the caller's pool: a claim begins the
-//! transaction, a result commits it, and a release rolls it back. So the engine needs no rule for
-//! transactions. Knows no database, because the crate of each store implements `TransactionPool` for its
-//! drivers.
+//! Owns the store of a layer whose handlers run in transactions. This store keeps each claim in a transaction
+//! of the user's pool: a claim begins the transaction, a result commits it, and a release rolls it back. So
+//! the engine needs no rule for these transactions. Knows no database, because the crate of each store
+//! implements `TransactionPool` for its drivers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use idem_core::transaction::{RecordsIn, Taken, Taking, TransactionPool};
 use idem_core::{RecordKey, Scope, Store, StoreError, Waiters};
 use idem_runtime::{Context, Error};
 
-/// Puts the transaction of a call into the request of its handler.
+/// Puts the transaction of a call into the extensions of the handler's request.
 pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 
 /// The transaction of a request, for its handler. What the handler writes in it is committed with the
@@ -38,12 +38,12 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 /// handler has already taken the transaction.
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
-/// Holds the transaction of a call. The slot is locked while the handler has the transaction, and is `None`
-/// after the call has ended. If the handler still has the transaction at that time, the transaction is rolled
-/// back when the handler drops it.
+/// Holds the transaction of a call. The slot is locked while the handler has the transaction. When the call
+/// ends, the transaction is taken out of the slot. If the handler still has the transaction at that time, it
+/// stays in the slot, and is rolled back when the last user of the slot drops it.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
-/// Takes a transaction out of its slot, unless its handler has it.
+/// Takes the transaction out of the slot. `None` if the handler still has the transaction.
 fn take<T>(slot: &Slot<T>) -> Option<T> {
     slot.try_lock().ok()?.take()
 }
@@ -88,8 +88,8 @@ impl<T> fmt::Debug for Tx<T> {
     }
 }
 
-/// The store of a layer that is [in a transaction](super::IdempotencyLayer::in_transaction): the store `St`
-/// within transactions of the pool `P`.
+/// The store of a layer that [`in_transaction`](super::IdempotencyLayer::in_transaction) made: the store
+/// `St`, which writes in transactions of the pool `P`.
 pub struct Transactional<St, P: TransactionPool<St>> {
     store: St,
     pool: P,
@@ -99,7 +99,7 @@ pub struct Transactional<St, P: TransactionPool<St>> {
 type Call<T> = Arc<Running<T>>;
 type Calls<T> = HashMap<RecordKey, Call<T>>;
 
-/// A call of this process, and its transaction.
+/// A call that runs in this process, and its transaction.
 struct Running<T> {
     claim: Claim,
     taken: Taken,
@@ -130,8 +130,8 @@ where
     /// this process, and a replay, use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
-            // The same answer as for a record in flight. The lease of the record does not end before its
-            // transaction does.
+            // The answer is the same as for a record in flight. The time is that of the claim, because the
+            // lease must not expire before the transaction ends.
             let (record, now) = (Some(&call.taken.new), call.taken.at);
             return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }
@@ -158,8 +158,8 @@ where
     ) -> Result<Result<(P::Transaction, Taken), ClaimAnswer>, StoreError> {
         self.store.announce().await?;
         let pool = self.pool.clone();
-        // `begin` runs in a separate task, so that it is not dropped with this call. If sqlx's `begin` is
-        // dropped, sqlx may return a connection to its pool with the transaction open.
+        // `begin` runs in a separate task, so that `begin` is not dropped if the caller drops this future. If
+        // sqlx's `begin` is dropped, sqlx may return a connection with an open transaction to the pool.
         let begun = tokio::spawn(async move { pool.begin().await }).await;
         let mut transaction = begun.map_err(|_| StoreError::unavailable("no transaction was begun"))??;
         match self.store.take(P::connection(&mut transaction), key, claim).await? {
@@ -217,9 +217,10 @@ where
         let mut transaction = take(&call.slot).ok_or_else(held)?;
         let again;
         let mut taken = &call.taken;
-        // A `ttl` of zero means that the record is to be forgotten. Then nothing of the call must stay.
+        // A `ttl` of zero means that the record is to be forgotten. Then the handler's writes must not stay
+        // either.
         if request.verdict == Verdict::Failed || request.ttl.is_zero() {
-            // Undoes the handler's writes. A second transaction records the response, or that there is none.
+            // Undoes the handler's writes. Only the record is written, in a second transaction.
             P::roll_back(transaction).await;
             (transaction, again) = match self.taken(key, &call.claim).await? {
                 Ok(taken) => taken,
@@ -238,7 +239,7 @@ where
         }
     }
 
-    /// Whether a result of this owner is committed.
+    /// Asks the store whether a result of this owner is committed.
     async fn look(&self, key: &RecordKey, owner: Owner) -> Result<CompleteAnswer, StoreError> {
         let record = self.store.get(key).await?;
         let is_own = record.is_some_and(|record| record.owner == owner && record.result.is_some());

@@ -31,10 +31,10 @@
 //! # }
 //! ```
 //!
-//! An error of the service releases the key, unless the operation records it: see
+//! An error of the service releases the key, unless the operation records the error: see
 //! [`terminal`](Operation::terminal), [`record_if`](Operation::record_if) and
-//! [`retry_after_error`](Operation::retry_after_error). [`observe`](idem_runtime::observe) around the call
-//! tells whether a response was replayed.
+//! [`retry_after_error`](Operation::retry_after_error). Make the call within
+//! [`observe`](idem_runtime::observe) to learn whether the response was replayed.
 
 // Code that panics or prints is for tests.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -64,7 +64,7 @@ pub struct IdempotentLayer<St, K, R = ()> {
 }
 
 impl<St, K, R> IdempotentLayer<St, K, R> {
-    /// A layer of these parts.
+    /// A layer with this policy, this store, and this function, which returns the key of a request.
     pub const fn new(operation: Operation<R>, store: St, key: K) -> Self {
         Self { operation, store, key }
     }
@@ -94,8 +94,8 @@ pub struct Idempotent<S, St, K, R = ()> {
     layer: IdempotentLayer<St, K, R>,
 }
 
-/// Implements the service for operations with these rules. One impl for all rules is impossible, because a
-/// bound cannot require that the future of every operation's `recover` is `Send`.
+/// Implements `Service` for operations whose result rules have this type. One impl for all types is
+/// impossible, because no bound can require that the future of an operation's `recover` is `Send`.
 macro_rules! service {
     ($rules:ty) => {
         impl<S, St, K, P, Request> Service<Request> for Idempotent<S, St, K, $rules>

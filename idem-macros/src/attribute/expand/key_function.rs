@@ -1,5 +1,5 @@
-//! The function that `key_fn` names. It takes the arguments of the guarded function, and returns the
-//! `RecordKey` of a call with these arguments.
+//! The function that `key_fn` names. It takes the arguments of the guarded function. It returns the
+//! `RecordKey` of a call with these arguments, or an error if that call would have no record.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};

@@ -9,9 +9,9 @@ use syn::{FnArg, GenericParam, PatType, Receiver, ReceiverKind, ReturnType, Sign
 use super::super::function::{Function, Unnameable, conditions};
 use crate::diagnostics::Faults;
 
-/// Whether the function is a test, which has no arguments that tell one call from another. This fault is
-/// reported alone, because an attribute such as `#[tokio::test]` above may already have replaced the user's
-/// code.
+/// Whether the function is a test. If it is, adds a fault, because a test has no arguments that tell one call
+/// from another. No other fault of a test is reported, because an attribute such as `#[tokio::test]` above
+/// this one may already have replaced the user's code.
 pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
     let of_test = function.attributes.iter().find(|attribute| {
         attribute.path().segments.last().is_some_and(|last| {
@@ -29,7 +29,8 @@ pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
     of_test.is_some()
 }
 
-/// The return type, if the function can be guarded at all.
+/// Checks the function, and returns its return type. `None` if the function is not async, or its result is
+/// not visible.
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;
     if let Some(constness) = &signature.constness {
@@ -84,9 +85,10 @@ fn returns<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> 
     Some(returns)
 }
 
-/// Without the option `scope`, the path of the function must be enough to name the operation. The names of
-/// types must not be part of the operation's name, because they change with the compiler, with a store's
-/// wrappers and with versions of libraries. Reports only one fault, however many types there are.
+/// Without the option `scope`, the path of the function names the operation. A generic function needs the
+/// option, because its default name would have to contain the names of the type arguments. These names change
+/// with the compiler, with a store's wrappers and with versions of libraries. Reports only the first
+/// parameter or argument that makes the function generic.
 pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) {
     let name = signature.ident.unraw().to_string();
     let missing = |what: String| {
@@ -113,7 +115,8 @@ pub(super) fn require_default_scope(signature: &Signature, faults: &mut Faults) 
     }
 }
 
-/// A detached body outlives its caller, so it cannot borrow from it.
+/// Reports the arguments that borrow. A detached body outlives its caller, so it cannot borrow from the
+/// caller.
 pub(super) fn require_owned(signature: &Signature, faults: &mut Faults) {
     for input in &signature.inputs {
         let mut borrows = Borrows::default();

@@ -1,7 +1,8 @@
 //! Checks the rules of the attribute, and makes the model.
 //!
-//! Owns which options can be combined; `item` has the rules about the function. Every fault is reported, and
-//! none hides another.
+//! Owns which options can be combined. `item` has the rules about the function, and `recover` and
+//! `transaction` have the rules about the options with these names. Every fault is reported, except further
+//! faults of a test.
 
 mod item;
 mod recover;

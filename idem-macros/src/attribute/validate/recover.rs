@@ -1,4 +1,4 @@
-//! Rules about `recover`: what it may be, and which functions can pass their arguments to it.
+//! Rules about `recover`: which functions can pass their arguments to the function in this option.
 
 use proc_macro2::Ident;
 use syn::{FnArg, Pat};
@@ -8,7 +8,7 @@ use super::super::kinds;
 use super::super::model::Recover;
 use crate::diagnostics::Faults;
 
-/// The function that the engine calls before the body, and the arguments of that call.
+/// The function in the option `recover`, and the arguments that it gets.
 pub(super) fn check(
     option: Option<kinds::Function>,
     function: &Function,
@@ -19,7 +19,8 @@ pub(super) fn check(
     Some(Recover { call, receiver, arguments })
 }
 
-/// The names to pass on: `self`, if the function has it, and the arguments.
+/// The names to pass on: `self`, if `function` has it, and the arguments. `None` if an argument cannot be
+/// passed on.
 fn handed_on(function: &Function, faults: &mut Faults) -> Option<(Option<Ident>, Vec<Ident>)> {
     let (mut receiver, mut arguments, mut complete) = (None, Vec::new(), true);
     for input in &function.signature.inputs {

@@ -12,7 +12,7 @@ use super::super::options::Options;
 use crate::diagnostics::Faults;
 use crate::limits::DEFAULT_LEASE;
 
-/// The argument that carries the transaction.
+/// Checks the option `transaction`, and returns the argument that carries the transaction.
 pub(super) fn check(
     option: Option<Value>,
     function: &Function,
