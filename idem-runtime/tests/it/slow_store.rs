@@ -53,6 +53,7 @@ async fn a_call_with_no_time_left_is_refused_before_its_store_is_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn what_calls_that_went_away_leave_to_be_found_out_is_bounded() {
+    let _alone = crate::alone().await;
     let store = FaultStore::new(MemoryStore::new());
     store.always(OperationKind::Claim, Fault::FailAfter);
     store.always(OperationKind::Get, Fault::FailBefore);
