@@ -29,8 +29,8 @@ pub enum StoreErrorKind {
 
 /// Why a store did not carry out an operation. Cheap to clone.
 ///
-/// A store makes one with the constructor that is named after the kind. `detail` must say what happened and
-/// what to do, and must not hold a key or a result.
+/// A store makes an error with a constructor such as [`unavailable`](Self::unavailable). `detail` must say
+/// what happened and what to do, and must not hold a key or a result.
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,

@@ -1,7 +1,7 @@
 //! The contract between the engine and a store of its records.
 //!
-//! Owns the [`Store`] trait. A store knows the protocol and its own client; it knows
-//! nothing of the engine, of bodies or of results beyond their bytes.
+//! Owns the [`Store`] trait. A store knows the protocol and its own client. It knows neither the engine nor
+//! bodies, and of a result it knows only the bytes.
 
 use crate::Waiters;
 use crate::error::StoreError;
@@ -18,22 +18,22 @@ use crate::protocol::{
 /// # Writing a store
 ///
 /// A store implements [`apply`](Store::apply), which takes every request of the protocol, and a few methods
-/// for operators. Each method but [`purge`](Store::purge) and [`list`](Store::list) is **one atomic
-/// operation** on one record, and uses the store's own clock, never the caller's: two callers with skewed
-/// clocks must get the answers that one clock would give. The rules are written once, as pure functions in
-/// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. A store that
-/// can hold a lock or a transaction calls this function:
+/// for operators. Each method that takes a key is **one atomic operation** on one record. The time is always
+/// that of the store's own clock, never the caller's, because two callers with skewed clocks must get the
+/// answers that one clock would give. The rules are written once, as pure functions in
+/// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. In a store
+/// that can hold a lock or a transaction, `apply` has four steps:
 ///
 /// 1. read the record of `key` (or none);
-/// 2. call the function with that record, the request and the store's current time;
+/// 2. call `protocol::apply` with that record, the request and the store's current time;
 /// 3. if [`Transition::write`](crate::protocol::Transition::write) is `Some`, write that whole record,
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store that must decide on a server restates the functions in the server's language; its tests compare
-/// the two. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one kind of request
-/// call `apply`. A store does not override them, because a wrapper calls only the `apply` of the store inside
-/// it.
+/// A store whose server decides restates the functions in the server's language, and its tests compare these
+/// with the functions here. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one
+/// kind of request call `apply`. A store does not override them, because a wrapper calls only the `apply` of
+/// the store inside it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -102,8 +102,8 @@ use crate::protocol::{
 /// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer.
 ///   The protocol's functions ensure this. So if a connection breaks, the store sends the request again by
 ///   itself.
-/// * Every method ends within a bounded time, with a [`StoreError`] whose kind is honest:
-///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` otherwise.
+/// * Every method ends within a bounded time. If it fails, the kind of its [`StoreError`] is honest:
+///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` if that is not certain.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
 /// * A record past its `expires_at` counts as absent, even before the store deletes it. Only
 ///   [`forget`](Store::forget) deletes any other record. The fence of a new record exceeds every fence its
@@ -115,13 +115,13 @@ use crate::protocol::{
 ///   keep them beside the record, but changes both at once.
 /// * No error, log or `Debug` output contains a key, a fingerprint or a result.
 pub trait Store: Clone + Send + Sync + 'static {
-    /// Applies a request to the record of a key, and returns its answer, which is of the same kind: see
-    /// [`protocol::apply`](crate::protocol::apply).
+    /// Applies a request to the record of a key, and returns the answer, which is of the same kind as the
+    /// request: see [`protocol::apply`](crate::protocol::apply).
     ///
     /// If a result is too large, or a step is too large by itself or together with the recorded steps, the
     /// store returns a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) and applies nothing. The engine
-    /// then records a tombstone in its place. For a kind of request that it does not know, the store returns
-    /// a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
+    /// then sends the request again, with a tombstone instead of the result. For a kind of request that it
+    /// does not know, the store returns a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
     ///
     /// Nothing happens before the future is polled. The future of every call contains this future, so it
     /// should be small.

@@ -28,8 +28,8 @@ pub mod via {
     /// The store itself.
     #[derive(Debug)]
     pub struct Itself;
-    /// Never used. It gives every type a second impl, so that rustc does not assume that the first impl is
-    /// the only one.
+    /// Never used. It gives every type a second impl of `AsStore`, so that rustc does not assume that the
+    /// first impl is the only one.
     #[derive(Debug)]
     pub struct Nothing;
     /// A bound that never holds.

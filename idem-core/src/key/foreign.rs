@@ -1,7 +1,7 @@
 //! Types of other crates that can be part of a key, each behind a feature with the name of its crate.
 //!
-//! The text of such a value is part of the keys of stored records. So this text must never change, even if
-//! the crate prints its values in another way.
+//! The text of such a value is part of the keys of stored records. So this text must never change, even if a
+//! later version of the crate prints its values differently.
 
 #[allow(unused_imports, reason = "which of them are used depends on the features")]
 use super::{KeyBuilder, KeyPart};

@@ -28,7 +28,7 @@ pub const MAX_SCOPE_BYTES: usize = 512;
 /// the marks of the store's wrappers. No operation may have one of these scopes.
 pub const RESERVED_SCOPES: [&str; 2] = ["idem.audit", "idem.layers"];
 
-/// Why a key or scope cannot be used. It never holds the key itself.
+/// Why a key or scope cannot be used. The error never holds the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -113,9 +113,9 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
 ///
-/// Characters of values outside `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between two values,
-/// with at least one character that is neither in that set nor `%`. Then the same literals with different
-/// values never give the same key.
+/// In values, all characters outside the set `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between
+/// two values, with at least one character that is neither in that set nor `%`. Then the same literals with
+/// different values never give the same key.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -155,7 +155,7 @@ impl KeyBuilder {
     }
 
     /// Adds one atomic value, encoded. An implementation of [`KeyPart`] adds each of its values with this
-    /// method. With an empty text, [`finish`](Self::finish) returns [`KeyError::Missing`].
+    /// method. If `text` is empty, [`finish`](Self::finish) returns [`KeyError::Missing`].
     pub fn value(&mut self, text: &str) {
         self.begin_next();
         self.missing |= text.is_empty();
@@ -523,10 +523,11 @@ pub fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The first eight bytes of the SHA-256 of scope and key, as logs, errors and spans show it.
+/// The first eight bytes of the SHA-256 of scope and key. Logs, errors and spans show them instead of the
+/// key.
 ///
-/// It shows which log lines belong together without showing the key. It is not a secret: anyone who guesses a
-/// key can confirm the guess.
+/// The digest shows which log lines belong together, and does not contain the key. But it is not a secret:
+/// anyone who guesses a key can confirm the guess.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyDigest([u8; 8]);
 

@@ -16,7 +16,7 @@
 //! | | lapsed, rerun, attempts left | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | lapsed, in-doubt policy; the claimant does not settle | in doubt | `InDoubt` |
 //! | | lapsed, or in doubt with its lease over; attempts left; the claimant settles | in flight, new fence, attempt + 1 | `Granted`, recovered |
-//! | | no attempts left, but with attempts left the answer would be `Granted`, recovered; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
+//! | | as a row above with `Granted`, recovered, but no attempts left; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
 //! | | in doubt; the claimant does not settle, or is the owner | | `InDoubt` |
 //! | | released, or lapsed under rerun and the claimant does not recover; no attempts left | failed, steps kept | `Exhausted` |
 //! | | lease running; in flight, or in doubt and the claimant settles | | `Busy` |

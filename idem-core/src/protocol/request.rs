@@ -210,7 +210,7 @@ pub struct Release {
     pub fence: Fence,
     /// Why the claim is released.
     pub cause: ReleaseCause,
-    /// How long from now the key cannot be claimed again.
+    /// The time from now until the key can be claimed again.
     pub retry_after: Duration,
 }
 

@@ -60,7 +60,8 @@ pub struct Catalogue {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CatalogueOperation {
-    /// The scope of its records, or `None` if every call is refused until the attribute has a `scope`.
+    /// The scope of its records. `None` if the function has no default scope; then every call is refused
+    /// until the attribute sets a `scope`.
     pub scope: Option<String>,
     /// Module, type and function.
     pub path: String,

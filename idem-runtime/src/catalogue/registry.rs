@@ -28,7 +28,7 @@ pub struct Registered {
 /// The compiler's name of a type in the function's body.
 type TypeInside = fn() -> &'static str;
 
-/// Facts about a function or a type: for each, its name and its text.
+/// Facts about a function or a type. Each fact has a name and a text.
 type Facts = &'static [(&'static str, &'static str)];
 
 impl Registered {
@@ -101,9 +101,10 @@ fn words(millis: u64) -> String {
 /// dependencies. They determine whether the next version of the program finds the records of this version.
 ///
 /// The catalogue includes functions that were never called. It lists a generic function, or a method of a
-/// generic type, once, with the types as written. It lists the default method of a trait under the name of
-/// the trait, if that method has no `scope`. On targets that the crate `linkme` does not know (WebAssembly),
-/// the catalogue is empty.
+/// generic type, once, with the types as written. If the attribute of a default method of a trait sets no
+/// `scope`, the listed scope has the name of the trait, although the scope of each record has the name of the
+/// type that implements the trait. On targets that the crate `linkme` does not know (WebAssembly), the
+/// catalogue is empty.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -212,8 +212,8 @@ impl Details {
                 )
             };
         }
-        // In the span of the call, because the body, work in the background and the call of a transaction may
-        // be polled outside this span.
+        // The event is emitted in the span of the call, because the body, background work and a call in a
+        // transaction may be polled outside this span.
         self.span.in_scope(|| {
             #[cfg(feature = "metrics")]
             {
@@ -254,7 +254,7 @@ pub(crate) fn late_results(by: f64, bytes: usize) {
     #[cfg(feature = "metrics")]
     {
         metrics::gauge!("idem_late_results").increment(by);
-        // A float holds every number of bytes that fits in memory without rounding.
+        // A float holds, without rounding, every number of bytes that fits in memory.
         #[expect(clippy::cast_precision_loss, reason = "as above")]
         metrics::gauge!("idem_late_bytes").increment(by * bytes as f64);
     }

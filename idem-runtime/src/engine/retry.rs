@@ -48,8 +48,8 @@ pub(crate) fn within<F: Future>(
     }
 }
 
-/// Retries until `end`, with at most `most` for each try, and makes at least one try. `end` is called only if
-/// the first poll brings no success.
+/// Sends a request at least once, and again after each transient error until `end`. Each try takes at most
+/// `most`. `end` is called only if the first poll of the request brings no success.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn retry_until<T, F>(
     what: &str,
@@ -80,8 +80,9 @@ where
     }
 }
 
-/// Retries until `end` after `error`. Once a try may have been applied, no later refusal makes the outcome
-/// certain. The exception is a result that is too large, because then no try was applied.
+/// Sends a request again until `end`, after a try that failed with `error`. Once a try may have been applied,
+/// no later refusal makes the outcome certain. The exception is a result that is too large, because then no
+/// try was applied.
 async fn again<T, F>(
     what: &str,
     end: Instant,

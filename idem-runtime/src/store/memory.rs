@@ -24,15 +24,15 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write deletes at most. With a stream of new keys, deleting one would only keep
-/// their number from growing; deleting two reduces it.
+/// How many expired records a write deletes at most. In a stream of new keys, one record expires for each
+/// write. Deleting one would only keep the number of expired records constant; deleting two reduces it.
 const SWEEP: usize = 2;
 
 /// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within
 /// one process. The records are lost when the process ends.
 ///
 /// Clones share the records. The clock is tokio's, so `tokio::time::pause` and `advance` also apply to leases
-/// and expiry. Writes of other records delete expired ones.
+/// and expiry. Each write also deletes some expired records.
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -11,8 +11,7 @@ use tokio::time::sleep;
 use crate::events::Events;
 use crate::support::{Failure, LEASE, crashed_worker, operation, record_key};
 
-/// The worker's store takes no renewals for longer than the lease, and another call finds the lease lapsed
-/// meanwhile.
+/// The worker's renewals fail until its lease is over. Then another call finds the lease lapsed.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_alive_in_doubt_goes_on_and_its_result_counts() {
     let (events, _guard) = Events::start();

@@ -116,7 +116,7 @@ async fn a_failed_attempt_is_due_when_it_says() {
     assert_eq!(refused(&operation, &store).await, ErrorKind::NotDue);
 }
 
-/// Loses the lease of an attempt while its store takes no renewals.
+/// Returns an attempt whose lease has run out, because its store took no renewals for a while.
 async fn lost(store: &FaultStore<MemoryStore>) -> Attempt<FaultStore<MemoryStore>> {
     let attempt = begun(&operation(), store).await;
     store.always(OperationKind::Renew, Fault::FailBefore);

@@ -41,7 +41,8 @@ impl<S: Store> Replayed<S> {
     ///
     /// # Errors
     ///
-    /// As [`value`](Self::value).
+    /// [`Error::Undecodable`] if the value does not decode into `T` or the error does not decode into `E`,
+    /// [`Error::ResultNotStored`] if the result could not be stored.
     pub fn result<T: DeserializeOwned, E: DeserializeOwned>(&self) -> Result<Result<T, E>, Error> {
         self.call.replayed(&self.replay, |verdict, bytes| match verdict {
             Verdict::Completed => from_bytes(bytes).map(Ok),
@@ -55,7 +56,8 @@ impl<S: Store> Replayed<S> {
     ///
     /// # Errors
     ///
-    /// As [`value`](Self::value).
+    /// [`Error::Undecodable`] with the reason that `decode` returned, [`Error::ResultNotStored`] if the
+    /// result could not be stored.
     pub fn decode_with<T>(
         &self,
         decode: impl FnOnce(Verdict, &[u8]) -> Result<T, String>,

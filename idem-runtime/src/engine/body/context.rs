@@ -155,8 +155,8 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // A call whose lease is over no longer holds its key. A call that waits for this key does not
-            // wait for itself.
+            // A call that has ended, or has lost its claim, no longer holds its key. A call inside it that
+            // waits for this key does not wait for itself.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -322,9 +322,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Runs `calls` with leases that end at `deadline` at the latest. For a process that ends at that time, such
-/// as a function with a time limit: a caller that comes after the deadline does not have to wait until the
-/// lease of the ended process is over.
+/// Runs `calls` with leases that end at `deadline` at the latest. Use it in a process that ends at that time,
+/// such as a function with a time limit. Then a caller that comes after the deadline does not have to wait
+/// for a lease of the ended process.
 ///
 /// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
 /// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
@@ -356,12 +356,12 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 pub struct Observed<T> {
     /// The output of the observed future.
     pub value: T,
-    /// How the last idempotent call that was not refused (in flight, mismatch, ...) got its result. `None` if
-    /// there was no such call.
+    /// How the last idempotent call with a result got that result. `None` if no call got a result, because
+    /// each call was refused (in flight, mismatch, ...) or its body was dropped (timeout, lost claim).
     pub outcome: Option<Outcome>,
 }
 
-/// The observer of [`observe`]: the last outcome.
+/// The observer of [`observe`], which keeps the last outcome.
 impl CallObserver for Mutex<Option<Outcome>> {
     fn event(&self, event: &CallEvent<'_>) {
         if let CallEvent::Outcome(outcome) = event {
@@ -390,8 +390,8 @@ impl CallObserver for Mutex<Option<Outcome>> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    // Does not call `observed_by`, because an async function that passes a future on has this future twice in
-    // its own future.
+    // Does not call `observed_by`, because the future of an async function that passes a future on contains
+    // that future twice.
     let last = Arc::new(Mutex::new(None::<Outcome>));
     let value = OBSERVER.scope(within_current(last.clone()), call).await;
     let outcome = *last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -88,7 +88,8 @@ where
     }
 }
 
-/// Drops the body when this guard is dropped, and not only at the end of the frame in which it is pinned.
+/// Drops the body when this guard is dropped. Without the guard, the body would live until the end of the
+/// function that pinned it.
 struct Body<'a, B>(Pin<&'a mut Option<B>>);
 
 impl<B> Drop for Body<'_, B> {

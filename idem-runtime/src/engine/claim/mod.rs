@@ -156,7 +156,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         if !claim.held().lease.is_lost() {
             return Ok(Ok(attempt));
         }
-        // Another call has the claim by now. The answer to the next claim says how long this call must wait.
+        // The grant is lost, so another call may have the key. The answer to the next claim says whether, and
+        // how long, this call must wait.
     }
 }
 
@@ -231,8 +232,9 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
     }
 }
 
-/// Finds out what was granted to a call that went away, and releases that grant, even after an outage of the
-/// store. `answering` is `None` if the last answer left open whether the claim was granted.
+/// Releases what the store may have granted to a claim whose caller went away or got an error, even after an
+/// outage of the store. `answering` is the claim while it is still under way; `None` if it ended and may have
+/// been granted.
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;

@@ -21,7 +21,8 @@ use crate::error::StoreError;
 use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
 
-/// How old the last reading may be before a waiter whose time is over asks the store itself.
+/// A refusal is up to date if the store confirmed it at most this long ago. With an older refusal, a waiter
+/// whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The polls of all keys of one store that callers of this process wait for. The clones of a store share this
@@ -214,7 +215,7 @@ impl<S: Store> PollTask<S> {
                 Ok(Some(record)) if record.result.is_some() => {
                     let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
-                        // A claim was refused after this reading began. So the record that it saw may be
+                        // A claim was refused after this reading began, so the record that was read may be
                         // deleted by now.
                         continue;
                     }

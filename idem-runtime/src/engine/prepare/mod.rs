@@ -49,8 +49,8 @@ pub struct Site {
     policy: Policy,
     fault: Option<&'static str>,
     /// The first receiver type, by the compiler's name (empty without a receiver), and its scope. Usually a
-    /// function has no other receiver type. A method of a trait may have more, and for those each call makes
-    /// the scope again.
+    /// function has no other receiver type. A method of a trait may have others; each call with one of the
+    /// others makes its scope again.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 

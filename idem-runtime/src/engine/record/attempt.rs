@@ -117,7 +117,8 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// How long the key is not due after this attempt, unless the attempt's error determines that.
+    /// The pause of the operation's policy between this attempt and the next. It counts if nothing else sets
+    /// the pause, such as the attempt's error.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()

@@ -83,7 +83,7 @@ impl<T: Serialize + DeserializeOwned, E: From<Error>> From<()> for ResultRules<T
 }
 
 impl<R, T, E> Codec<R, T, E> {
-    /// The same codec, and errors for which `is_terminal` returns `true` are recorded too.
+    /// The same codec, which also records errors for which `is_terminal` returns `true`.
     pub fn terminal(self, is_terminal: fn(&E) -> bool) -> Self
     where
         E: Serialize + for<'de> Deserialize<'de>,
@@ -91,13 +91,13 @@ impl<R, T, E> Codec<R, T, E> {
         Self { terminal: Some((is_terminal, to_stored, from_bytes)), ..self }
     }
 
-    /// The same codec, and values for which `keeps` returns `false` are returned and not recorded.
+    /// The same codec, which records only those values for which `keeps` returns `true`.
     pub fn record_if(self, keeps: fn(&T) -> bool) -> Self {
         Self { keeps: Some(keeps), ..self }
     }
 
-    /// The same codec, with a function that returns how long the key is not due after an error, given the
-    /// number of the attempt.
+    /// The same codec, with a function that takes an error and the number of the attempt, and returns the
+    /// time until the key is due again.
     pub fn retry_after(self, retry_after: fn(&E, u32) -> Duration) -> Self {
         Self { retry_after: Some(retry_after), ..self }
     }
@@ -169,8 +169,8 @@ impl<R, T, E> Codec<R, T, E> {
         (self.as_result)(result).is_ok()
     }
 
-    /// How long a key that is released after this attempt is not due; `None` to use the operation's own
-    /// setting.
+    /// The time until a key that is released after this attempt is due again; `None` if the operation's
+    /// policy decides.
     pub(crate) fn retry_delay(&self, result: &R, attempt: u32) -> Option<Duration> {
         match ((self.as_result)(result), self.retry_after) {
             (Err(error), Some(retry_after)) => Some(retry_after(error, attempt)),
@@ -252,8 +252,8 @@ impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     }
 }
 
-/// A value that can be recorded. A separate trait, so that rustc shows the message of this trait for the
-/// value.
+/// A value that can be recorded. A trait of its own instead of the bounds `Serialize + DeserializeOwned`, so
+/// that rustc shows this trait's message if the type of a value does not fit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
@@ -266,8 +266,8 @@ pub trait RecordableValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-/// A function's own error, into which idem's error is converted. A separate trait, so that rustc shows the
-/// message of this trait for the error.
+/// The error type of a function, into which idem's error is converted. A trait of its own instead of the
+/// bound `From<Error>`, so that rustc shows this trait's message if an error type does not fit.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot be made from `idem::Error`",
     label = "the error `{Self}` must be `From<idem::Error>`",

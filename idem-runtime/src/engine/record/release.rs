@@ -49,8 +49,9 @@ impl<S: Store> Claimed<S> {
     }
 
     /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
-    /// know all that the body did, so a failed body counts as abandoned. If recording the steps failed
-    /// before, only a retry (`again`) tries it once more, because then the failure was long ago.
+    /// know all that the body did, so a failed body counts as abandoned. If the last request to record a step
+    /// failed, the first try of a release does not send it again. A retry of the release (`again`) does,
+    /// because the failure was some time ago.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,

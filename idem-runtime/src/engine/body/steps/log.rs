@@ -64,7 +64,7 @@ struct State {
     failed: bool,
     /// The names that this run has used.
     used: HashSet<Arc<str>>,
-    /// Why the claim must be released, if that is not because of the body's own error.
+    /// The cause for which the claim must be released; `None` if the body's own result decides.
     cause: Option<ReleaseCause>,
     /// The error of the last refused step. A consumer needs it to settle the call's message.
     refused: Option<Error>,
@@ -132,7 +132,7 @@ impl Log {
         self.state().cause = Some(cause);
     }
 
-    /// Why the claim must be released, if that is not because of the body's own error.
+    /// The cause for which the claim must be released; `None` if the body's own result decides.
     pub(crate) fn cause(&self) -> Option<ReleaseCause> {
         self.begun()?.cause
     }

@@ -13,8 +13,8 @@ use crate::engine::body::steps::Recovery;
 use crate::engine::record::codec::{ResultRules, codec};
 use crate::error::Error;
 
-/// The rules of an operation for results of these types. An operation without rules,
-/// [`Operation<()>`](Operation), has rules for all types that serialize.
+/// The rules of an operation for results of these types. The default rules, those of
+/// [`Operation<()>`](Operation), apply to all types that serialize.
 pub trait RulesFor<T, E>: Clone {
     /// Whether there is a `recover` function.
     #[doc(hidden)]
@@ -96,9 +96,9 @@ impl<R> Operation<R> {
         self.map_rules(|rules| rules.into().terminal(is_terminal))
     }
 
-    /// Returns values for which `keeps` returns `false` without recording them: the key is released, and the
-    /// next call runs the body again. For values that are not final, such as "pending". Such a run counts as
-    /// an attempt.
+    /// Records a value only if `keeps` returns `true` for it. Any other value is returned but not recorded:
+    /// the key is released, and the next call runs the body again. For values that are not final, such as
+    /// "pending". Such a run counts as an attempt.
     ///
     /// ```
     /// # use idem_runtime as idem;
