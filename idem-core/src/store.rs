@@ -231,7 +231,7 @@ pub trait Store: Clone + Send + Sync + 'static {
 }
 
 impl Request {
-    /// Checks that the result that the request records, if any, has at most `limit` bytes.
+    /// Checks that the result in this request, if there is one, has at most `limit` bytes.
     ///
     /// # Errors
     ///
@@ -251,7 +251,7 @@ impl StoredResult {
         }
     }
 
-    /// Checks that it has at most `limit` bytes.
+    /// Checks that this result has at most `limit` bytes.
     ///
     /// # Errors
     ///

@@ -109,8 +109,8 @@ pub enum Error {
         /// How many attempts there were.
         attempts: u32,
     },
-    /// The claim was lost while the body ran, and no result of another call is recorded. The body was
-    /// dropped, or its result is not recorded.
+    /// The claim was lost while the body ran. The body was dropped, or its result is not recorded. If another
+    /// call has taken over the key, a later call gets its result.
     #[error("{call} lost its claim: {loss}")]
     LeaseLost {
         /// Which call.

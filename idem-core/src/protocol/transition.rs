@@ -306,9 +306,9 @@ fn unused(record: &Record, now: Timestamp) -> Record {
     Record { fingerprint, ..released(&before, false, Duration::ZERO, now) }
 }
 
-/// The record before the grant that took over. The owner stays, so that a late copy of its claim is refused.
-/// The fence is a new one that no owner holds, so the owner can no longer decide about a run that was not its
-/// own.
+/// The record as it was before the grant that took over, with two differences. It has the owner of that
+/// grant, so that a late copy of the owner's claim is refused. And it has a new fence, which no owner holds,
+/// so the owner can no longer decide about a run that was not its own.
 fn of_nobody(record: &Record) -> Record {
     let fence = Fence::new(record.fence.get().saturating_add(1));
     Record { fence, ..uncounted(record) }
@@ -409,7 +409,7 @@ fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Tra
         ReleaseCause::Failed => released(record, false, request.retry_after, now),
         ReleaseCause::Unused => unused(record, now),
         ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
-        // The key was in doubt before this release, and its holder does not know more.
+        // The key was in doubt already, and this release does not settle the doubt.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
         // In a recovered grant, a doubtful release means that `recover` found nothing out. So no body
         // started.

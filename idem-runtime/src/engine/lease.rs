@@ -68,7 +68,8 @@ impl Lease {
     /// The lease of a claim that was first sent at `sent`. `uncut` is the lease that the operation sets. Near
     /// a deadline, `length` is shorter.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
-        // Renewals cannot extend a lease that a deadline cuts short; they only find out whether it is lost.
+        // Renewals cannot extend a lease that a deadline cuts short. They only find out whether it is lost,
+        // so they are not sent more often than those of the uncut lease, or than once a second.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
         Self {
             length,

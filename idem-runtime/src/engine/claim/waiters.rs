@@ -21,8 +21,8 @@ use crate::error::StoreError;
 use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
 
-/// A refusal is up to date if the store confirmed it at most this long ago. With an older refusal, a waiter
-/// whose time is over asks the store itself.
+/// A refusal that the store confirmed longer ago than this is out of date, unless a reading of the record is
+/// under way. A waiter whose time is over then asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The polls of all keys of one store that callers of this process wait for. The clones of a store share this

@@ -146,8 +146,8 @@ impl Log {
         self.begun()?.refused.clone()
     }
 
-    /// Whether all steps that have ended are recorded. `Err` if they are not and the last request to the
-    /// store failed.
+    /// Whether all steps that have ended are recorded. `Err` if some are not recorded, and the last request
+    /// to the store failed.
     pub(crate) fn is_flushed(&self) -> Result<bool, ()> {
         let Some(state) = self.begun() else { return Ok(true) };
         match (state.waiting.is_empty(), state.failed) {
