@@ -69,7 +69,7 @@ impl Lease {
     /// a deadline, `length` is shorter.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
         // Renewals cannot extend a lease that a deadline cuts short. They only find out whether it is lost,
-        // so they are not sent more often than those of the uncut lease, or than once a second.
+        // so between two of them there is at least a second, or a third of the uncut lease if that is less.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
         Self {
             length,
