@@ -23,10 +23,10 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long the result of a check that found other keys is valid.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the result of a check that failed for another reason is valid. This time is long enough that only
-/// one of many calls checks.
+/// How long the result of a check that failed for another reason is valid. This time is long enough that, of
+/// many calls at the same time, only one checks the marks.
 const SOON: Duration = Duration::from_millis(250);
-/// The lease for writing a mark: nobody else writes it during this time.
+/// The lease for writing a mark: no other process writes the mark during this time.
 const LEASE: Duration = Duration::from_secs(5);
 /// The pause before a mark that another process writes is read again.
 const PAUSE: Duration = Duration::from_millis(20);
