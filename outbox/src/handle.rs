@@ -41,13 +41,13 @@ impl Outbox {
     /// the caller rolls back, the message does not exist. If a body with `transaction = tx` fails, its
     /// messages do not exist either.
     ///
-    /// In one topic, messages are published in the order of the calls of `enqueue`, whatever their
-    /// transactions. So call `enqueue` after the writes that the message is about: if two transactions change
-    /// the same row, the order of their messages is then the order of their changes.
+    /// In one topic, messages are published in the order of the calls of `enqueue`, even if the calls are in
+    /// different transactions. So call `enqueue` after the writes that the message is about: if two
+    /// transactions change the same row, the order of their messages is then the order of their changes.
     ///
-    /// Before a relay publishes a message, it waits for other transactions: those that had enqueued into the
-    /// same topic, and were open when the relay first saw the message. The transaction that wrote the message
-    /// does not wait for them.
+    /// Before a relay publishes a message, it waits for the end of every other transaction that had enqueued
+    /// into the same topic and was open when the relay first saw the message. The message's own transaction
+    /// does not wait for these transactions.
     ///
     /// # Errors
     ///

@@ -13,7 +13,8 @@ use idem_store_kit::sql::Session as _;
 /// One connection, for use in one tokio runtime.
 pub(super) struct Link {
     connector: Connector,
-    /// `None` while a statement runs. So if the statement's future is dropped, its connection is dropped too.
+    /// `None` if no connection is open, and while a statement runs. So if the statement's future is dropped,
+    /// its connection is dropped too.
     session: Mutex<Option<Session>>,
 }
 

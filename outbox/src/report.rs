@@ -25,7 +25,7 @@ pub(super) fn published(message: &Message) {
     of_message!(debug, message, "published", "published");
 }
 
-/// Reports a failure by its kind, or as a timeout or a panic.
+/// Reports that a publisher failed. `kind` is the kind of its error, `timeout` or `panic`.
 pub(super) fn publish_failed(message: &Message, kind: &str) {
     of_message!(warn, message, "publish_failed", "the publisher failed", kind);
 }

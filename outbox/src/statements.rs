@@ -96,9 +96,9 @@ impl Names {
         ))
     }
 
-    /// $1 topic, $2 the last number, $3 how many messages, $4 the time when the server must have been
-    /// started, $5 how many bytes of payloads after the first message. Returns number, id, payload, attempts
-    /// and age of each, in order.
+    /// $1 topic, $2 the last number, $3 how many messages, $4 the server's start time in the bound, $5 how
+    /// many bytes of payloads after the first message. Returns number, id, payload, attempts and age of each
+    /// message, in order. Returns nothing if the server was restarted since the bound was read.
     pub(super) fn fetch(&self) -> Statement {
         let messages = &self.messages;
         query(format!(

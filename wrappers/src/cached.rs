@@ -124,7 +124,7 @@ struct Entry {
 #[derive(Clone)]
 struct Weight {
     /// The minimum weight of an entry: the cache's maximum weight, divided by its maximum number of entries.
-    /// So the cache never has more entries.
+    /// So the cache never has more than this number of entries.
     least: u64,
 }
 

@@ -23,10 +23,10 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 const WITHIN: Duration = Duration::from_secs(2);
 /// How long the result of a check that found other keys is valid.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the result of a check that failed for another reason is valid. This time is long enough that only
-/// one of many calls checks.
+/// How long the result of a check that failed for another reason is valid. This time is long enough that, of
+/// many calls at the same time, only one checks the marks.
 const SOON: Duration = Duration::from_millis(250);
-/// The lease for writing a mark: nobody else writes it during this time.
+/// The lease for writing a mark: no other process writes the mark during this time.
 const LEASE: Duration = Duration::from_secs(5);
 /// The pause before a mark that another process writes is read again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -112,7 +112,8 @@ impl Marks {
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
         let (missing, is_marked) = compare(store, layer, marks).await?;
         if !is_marked && let Some(first) = marks.first() {
-            // If two processes start at once, one writes the mark, and the other compares it.
+            // If two processes start at once, one writes its mark, and the other reads that mark and compares
+            // it with its own marks.
             let first = self.write(store, &name(layer.name, None)?, layer, first).await?;
             if !marks.contains(&first) {
                 return Err(layer.refusal());

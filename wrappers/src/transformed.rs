@@ -116,7 +116,7 @@ impl<S, T> Transformed<S, T> {
 
 #[allow(private_bounds, reason = "the layers are ours")]
 impl<S: Store, T: Transform> Transformed<S, T> {
-    /// Whether the store has a mark of this layer, with one of its keys.
+    /// Whether the store has a mark of this layer that belongs to one of this layer's keys.
     ///
     /// # Errors
     ///

@@ -16,8 +16,8 @@ where
         for order in before {
             call(order).await.unwrap();
         }
-        // The minimum counts, because in some calls the store's table grows, and this allocation is not part
-        // of the call.
+        // Returns the minimum of all calls, because in some calls the store's table grows, and that
+        // allocation must not count.
         let counts = counted.iter().map(|order| {
             let mut outcome = None;
             let counts = allocation_counter::measure(|| outcome = call(order).now_or_never());
@@ -71,7 +71,7 @@ fn a_long_result_is_encoded_once_and_a_replay_copies_nothing_but_the_value_itsel
     };
     runtime().unwrap().block_on(async {
         let (fresh, replayed) = (bytes_of(1), bytes_of(1));
-        // Allocated are the value, and the buffer for its encoding. The buffer doubles its size as it grows.
+        // A fresh call allocates the value, and a buffer for its encoding that doubles its size as it grows.
         assert!(fresh < LONG * 5, "{fresh}");
         assert!(replayed < LONG + 16 * 1024, "{replayed}");
     });

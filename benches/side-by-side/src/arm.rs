@@ -15,7 +15,7 @@ type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync
 /// The result of a body: 64 bytes as it is stored.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
-/// One way to make a call. All arms do the same work.
+/// One way to make a call.
 #[derive(Clone)]
 pub(crate) struct Arm {
     pub(crate) name: &'static str,

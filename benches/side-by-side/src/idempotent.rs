@@ -25,7 +25,7 @@ where
     Arm { name: "crate `idempotent` 0.3", fresh: one(true), replay: one(false), work: None }
 }
 
-/// Makes one call, and returns whether it was the first.
+/// Makes one call, and returns whether it was the first call with this key.
 async fn claimed<S>(store: &S, key: String) -> Anything<bool>
 where
     S: IdempotencyStore,

@@ -9,7 +9,8 @@ use idem::{RedisStore, idempotent};
 use idem_nats::Source;
 use serde::{Deserialize, Serialize};
 
-/// How long JetStream keeps a message. Results are kept as long, because a redelivery must find its result.
+/// How long JetStream keeps a message. Results are kept for the same time, so that a redelivery finds its
+/// result.
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 #[derive(Serialize, Deserialize)]

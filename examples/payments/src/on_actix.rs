@@ -30,7 +30,7 @@ pub(crate) async fn serve(
     };
     let server =
         HttpServer::new(app).disable_signals().shutdown_timeout(LAST_ORDERS.as_secs()).bind(&options.addr)?;
-    // A program that waits for the printed line may then send the signal to end at once. So the signal's
+    // A program that waits for the printed line may send SIGTERM right after the line. So the signal's
     // handler is installed before the line is printed.
     let terminated = idem::terminated();
     for address in server.addrs() {

@@ -25,7 +25,7 @@ pub(crate) async fn serve(
     let metrics = Router::new().route("/metrics", get(async move || metrics.render()));
     let api = api(layer, options.max_body).merge(metrics);
     let listener = TcpListener::bind(&options.addr).await?;
-    // A program that waits for the printed line may then send the signal to end at once. So the signal's
+    // A program that waits for the printed line may send SIGTERM right after the line. So the signal's
     // handler is installed before the line is printed.
     let terminated = idem::terminated();
     println!("listening on {}", listener.local_addr()?);

@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p worker -- --broker nats|rabbitmq|kafka|sqs [--url URL] [--redis redis://127.0.0.1:6379]`
 //!
-//! `--dead-letters` lists the messages that were set aside. `--redrive` sends them back to `orders`; with
-//! `--forget`, calls that failed for good run again too. With `--dead-letters` or `--redrive`, the program
-//! then ends.
+//! `--dead-letters` lists the messages that were set aside. `--redrive` lists them and sends them back to
+//! `orders`; with `--forget`, calls that failed for good run again too. With `--dead-letters` or `--redrive`,
+//! the program handles no orders, and ends after this work.
 //!
 //! A message is an order: `{"id": 42, "pieces": 3}`. Two queues must exist: `orders`, and `orders-dead` for
 //! messages that can never be handled. On NATS, they are streams, and `orders` has a pull consumer

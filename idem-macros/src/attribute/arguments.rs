@@ -101,9 +101,9 @@ impl Arguments {
         })
     }
 
-    /// Whether `tokens` name an argument anywhere, even in braces in the text of a macro, such as
-    /// `format!("{order}")`. Text outside macros does not count, nor does a field, a method or a path segment
-    /// with an argument's name.
+    /// Whether `tokens` name an argument anywhere, even in braces in a string of a macro call, such as
+    /// `format!("{order}")`. A string outside macro calls does not count. A field, a method or a path segment
+    /// with an argument's name does not count either.
     pub(crate) fn are_named_in(&self, tokens: &TokenStream) -> bool {
         self.are_in(tokens, false)
     }

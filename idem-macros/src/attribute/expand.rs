@@ -99,8 +99,8 @@ fn codec(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #begin #returns #end #(#functions)* #(#pace)*)
 }
 
-/// Calls of `detachable`, which requires that an argument of a detached function is `Send`. If it is not,
-/// rustc reports the error at the argument's type.
+/// Calls of `detachable`, which requires that the type of each argument of a detached function is `Send`. If
+/// a type is not `Send`, rustc reports the error at this type.
 fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
     if model.detach().is_none() {
         return Vec::new();

@@ -204,7 +204,7 @@ pub(crate) fn is_mutable(ty: &Type) -> bool {
     }
 }
 
-/// The `cfg` attributes of an item or an argument. They decide whether it exists.
+/// The `cfg` attributes of an item or an argument. They decide whether the item or the argument exists.
 pub(crate) fn conditions(attributes: &[Attribute]) -> impl Iterator<Item = &Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"))
 }

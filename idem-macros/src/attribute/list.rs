@@ -12,7 +12,7 @@ use syn::{Ident, Result, Token};
 use super::names::NAMES;
 use crate::diagnostics::{Faults, closest, list};
 
-/// The list of one use.
+/// The options of one attribute.
 #[derive(Default)]
 pub(super) struct List {
     /// The options whose syntax is right, each once.

@@ -1,4 +1,4 @@
-//! The options of one use, as darling maps them from the list.
+//! The options of one attribute, as darling maps them from the list.
 //!
 //! Owns which options there are, and the kind of each option's value. `kinds` owns the kinds, and `validate`
 //! owns the rules between options and about the function.
@@ -19,7 +19,7 @@ use crate::runtime_path::RuntimePath;
 /// The options without a value.
 const FLAGS: [&str; 2] = ["fail_open", "detach"];
 
-/// The options of one use.
+/// The options of one attribute.
 #[derive(Debug, Default, FromMeta)]
 pub(crate) struct Options {
     pub(crate) key: Option<Value>,

@@ -68,7 +68,7 @@ impl<P: Publisher> Relay<P> {
 
     /// How many messages of a topic the relay reads at a time, and then records as published at a time, from
     /// 1 to 1,000; 32 unless set. This number limits how many messages of a topic are published again after a
-    /// crash. Whatever this number, the payloads that are read after the first message have at most 4 MiB
+    /// crash. Whatever this number is, the payloads that are read after the first message have at most 4 MiB
     /// together.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;

@@ -37,7 +37,8 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// How long a relay may leave its lease unrenewed before another relay takes over the topic.
+    /// How long a relay's claim of a topic lasts without a renewal. After that, another relay may take over
+    /// the topic.
     pub(super) fn lease(&self) -> Duration {
         (self.publish_timeout * 3).max(LEAST_LEASE)
     }

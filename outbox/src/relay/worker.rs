@@ -89,7 +89,7 @@ impl<'r, P: Publisher> Worker<'r, P> {
                 let _ = timeout(pause.max(SHORTEST_PAUSE), select(rung, changed)).await;
             }
         }
-        // If this fails, another relay publishes these messages again.
+        // If the published messages cannot be recorded, another relay publishes them again.
         let _ = self.note().await;
         self.link.close().await;
     }

@@ -22,7 +22,7 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 
 /// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
-/// Pass it to `wrap`. Middleware that is added *later* is outside of this one: add authentication later.
+/// Pass it to `wrap`. Middleware that is added *later* is outside of this one, so add authentication later.
 ///
 /// A handler runs in a separate task on its worker, and continues when its client has gone away. A server
 /// that stops ends its workers. So first stop accepting connections, then wait for the handlers, and then

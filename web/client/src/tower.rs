@@ -92,8 +92,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
-        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
-        // ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(inner, self.policy.clone(), request))
     }

@@ -84,10 +84,10 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: `layer`, `service` and `builder` are the public API. A request goes through `exchange` until
-// its key is claimed. Then `handling` runs the handler, and calls `serving` for the response. All these
-// modules use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their callers. `errors`
-// maps an error to a problem, for the layer and for handlers that make idempotent calls themselves.
-// `idem-runtime` defines the problems.
+// its key is claimed. Then `handling` runs the handler, and calls `serving` for the response. These modules
+// use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their callers. `errors` maps an
+// error to a problem, for the layer and for handlers that make idempotent calls themselves. `idem-runtime`
+// defines the problems.
 
 mod body;
 mod builder;

@@ -7,8 +7,8 @@ use tracing::Span;
 
 use idem_runtime::problem::Problem;
 
-/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. It does not
-/// contain the path. The web framework makes the server's span, which does.
+/// The span of one guarded request, with the names of OpenTelemetry's conventions for HTTP. This span does
+/// not contain the path. The server's span, which the web framework makes, contains the path.
 pub(super) fn span(operation: &str, method: &Method) -> Span {
     // An unregistered method may be any text, so the span does not show it.
     let known = [

@@ -39,8 +39,8 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
 /// Holds the transaction of a call. The slot is locked while the handler has the transaction. When the call
-/// ends, the transaction is taken out of the slot. If the handler still has the transaction at that time, it
-/// stays in the slot, and is rolled back when the last user of the slot drops it.
+/// ends, the transaction is taken out of the slot. If the handler still has the transaction at that time, the
+/// transaction stays in the slot, and is rolled back when the last reference to the slot is dropped.
 type Slot<T> = Arc<tokio::sync::Mutex<Option<T>>>;
 
 /// Takes the transaction out of the slot. `None` if the handler still has the transaction.
@@ -130,8 +130,8 @@ where
     /// this process, and a replay, use no connection of the pool.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
-            // The answer is the same as for a record in flight. The time is that of the claim, because the
-            // lease must not expire before the transaction ends.
+            // Answers as for a record in flight. `now` is the time of the claim, so that the lease never
+            // counts as expired while the transaction is open.
             let (record, now) = (Some(&call.taken.new), call.taken.at);
             return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }

@@ -118,8 +118,7 @@ where
                 "this one is in the format of gRPC-Web; put its layer outside the one for keys. Nothing was processed",
             ))));
         }
-        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
-        // ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))

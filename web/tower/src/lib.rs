@@ -25,7 +25,7 @@
 //!
 //! let job = Job { order: 42, cents: 1999 };
 //! let receipt = worker.ready().await?.call(job.clone()).await?;
-//! // The queue delivers it again: the service does not run.
+//! // The queue delivers the job again, and the service does not run.
 //! assert_eq!(worker.ready().await?.call(job).await?, receipt);
 //! # Ok(())
 //! # }

@@ -126,8 +126,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The service that is ready gets the call. Its clone takes its place, because a clone need not be
-        // ready.
+        // Calls the service that is ready, and keeps its clone, which need not be ready.
         let clone = self.inner.clone();
         let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
         let max_bytes = self.max_bytes;
@@ -135,8 +134,8 @@ where
             match verified(&sender, request, max_bytes).await {
                 Ok(request) => {
                     let response = inner.call(request).await?;
-                    // The handler has answered an earlier delivery of this id with a 2xx that was a stream,
-                    // or too large to keep. The sender only needs the status.
+                    // `ResponseNotStored` means that the handler has answered an earlier delivery of this id
+                    // with a 2xx that was a stream, or too large to keep. The sender only needs the status.
                     let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }

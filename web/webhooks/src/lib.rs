@@ -42,8 +42,8 @@
 //! The layer puts the id into the header `Idempotency-Key`, and replaces a value that the sender may have
 //! sent. A layer of `idem-http` inside this one would claim the id a second time, so leave it out.
 //!
-//! GitHub signs the body, but neither a time nor the id of the delivery: anyone who has seen a delivery can
-//! send it again under another id. Stripe, Slack and Standard Webhooks sign both.
+//! GitHub signs the body, but neither a time nor the id of the delivery, so anyone who has seen a delivery
+//! can send it again under another id. Stripe, Slack and Standard Webhooks sign both.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests may panic or print.

@@ -121,7 +121,8 @@ async fn a_result_of_before_is_not_kept_over_one_of_after() {
     inner.next(OperationKind::Claim, Fault::DelayAfter(SECOND));
     let (old, ()) = tokio::join!(replayed(&store, &a), async {
         sleep(SECOND / 2).await;
-        // Another process forgets the key, and this process runs the call again meanwhile.
+        // Before the first answer arrives, another process forgets the key, and this process runs the call
+        // again.
         inner.inner().forget(&key("a")).await.unwrap();
         recorded(&store, &key("a"), Verdict::Completed, b"2").await;
     });
@@ -156,7 +157,7 @@ async fn another_fingerprint_is_told_by_the_store() {
     assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
 }
 
-/// For how many of these keys memory answers a claim. The store is down meanwhile.
+/// For how many of these keys memory answers a claim while the store is down.
 async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usize {
     watched.down(true);
     let answers = join_all(keys.iter().map(|key| async move { store.claim(key, &claim()).await })).await;

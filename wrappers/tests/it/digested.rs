@@ -39,8 +39,8 @@ async fn a_fingerprint_is_compared_but_not_stored_and_comes_back() {
     assert!(matches!(store.claim(&key("a"), &red()).await.unwrap(), ClaimAnswer::Replay(_)));
 }
 
-/// A key and its digest name two records, so a caller that waits for one must not get the result of the
-/// other.
+/// A key and its digest name two records, so a caller that waits for one record must not get the result of
+/// the other.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_digested_key_is_not_given_the_result_of_the_plain_one() {
     let inner = MemoryStore::new();

@@ -16,8 +16,8 @@ const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 /// The error text for bytes that were changed, or moved from another record.
 const MOVED: &str = "is not what was encrypted here with key 1";
 
-/// False for the check about sizes, which does not hold: a walk returns sizes as stored, including the
-/// envelope.
+/// False for the check about sizes. An encrypted store fails this check, because a walk returns sizes as
+/// stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"
 }
@@ -115,7 +115,7 @@ async fn records_that_are_swapped_are_found() {
     for (key, verdict) in [
         (key("b"), Verdict::Completed),
         (of_scope("test.other", "a"), Verdict::Completed),
-        // Scope and key, joined, are the same text as those of the record.
+        // Joined, scope and key are the same text as the joined scope and key of the record.
         (of_scope("test.seale", "da"), Verdict::Completed),
         (same_key, Verdict::Failed),
     ] {

@@ -25,7 +25,7 @@ fn sqlite() -> Shared {
     (url, Box::new(folder))
 }
 
-/// Stores of three kinds. On actix-web only one store, because its adapter does not depend on the store.
+/// Stores of three kinds, but for actix-web only one store, because its adapter does not depend on the store.
 fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite()];

@@ -106,7 +106,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         self.release(Duration::ZERO).await
     }
 
-    /// Renews the lease if it may end before one more call of the publisher does. Returns whether this worker
+    /// Renews the lease if it may end before the next call of the publisher ends. Returns whether this worker
     /// still has the topic.
     async fn holds(&mut self) -> Result<bool, StoreError> {
         let settings = &self.worker.relay.settings;

@@ -18,8 +18,8 @@ enum Does {
     Refuses(std::io::ErrorKind),
 }
 
-/// Sends a request to a service that does with each attempt the next of `does`, and repeats the last one.
-/// Also returns the keys that the service saw.
+/// Sends a request to a service that answers each attempt as the next element of `does` says, and every
+/// further attempt as the last element says. Also returns the keys that the service saw.
 async fn sent(
     policy: Policy,
     does: &[Does],
