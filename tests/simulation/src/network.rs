@@ -1,4 +1,4 @@
-//! The store, behind a network that loses, delays, repeats and reorders what passes it.
+//! The store, behind a network that loses, delays, repeats and reorders requests and answers.
 //!
 //! Owns the records and their clock: each request is one atomic transition of the protocol. A sent request
 //! stays on its way even if its sender gives up or dies.

@@ -126,7 +126,7 @@ impl Shared {
         Ok(Self { store, ledger, lease: LEASE * pace, patience })
     }
 
-    /// How long a key is not due after its body failed: at least the start of this range, at most its end.
+    /// The pause of a key after its body failed: at least the start of this range, and at most its end.
     pub(crate) fn backoff(&self) -> std::ops::Range<Duration> {
         self.lease / 4..self.lease
     }
