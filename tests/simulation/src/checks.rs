@@ -327,8 +327,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes: a record may have expired by the jump, and live again
-        // when the clock is set back.
+        // If the clock has jumped, the answer is yes: the jump may have made a record expire, and the record
+        // lives again when the clock is set back.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };

@@ -285,8 +285,8 @@ impl State {
             granted.step_sent = Some(Instant::now());
             return;
         }
-        // If a step was under way at the last try of the release, the engine sends that step again only at
-        // the next try.
+        // If a step was still under way when the release was last sent, the engine sends that step again only
+        // before the next release. So this case is not checked.
         let before = granted.release_sent.replace(Instant::now());
         let patience = Duration::from_millis(self.plan.operations[number].store_timeout);
         let step_until = granted.step_sent.map(|step| step + patience);

@@ -111,8 +111,8 @@ impl Life {
         self.until = None;
     }
 
-    /// The end of the last lease, even if the claim was released. A record with a result has no lease:
-    /// returns `now`.
+    /// The end of the last lease, even if the claim was released. A record with a result has no lease, so
+    /// this returns `now`.
     fn lease_until(&self, now: Timestamp) -> Timestamp {
         match self.stage {
             Stage::Held { lease_until }

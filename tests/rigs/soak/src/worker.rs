@@ -74,7 +74,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// A call that waits for its answer as long as it takes.
+    /// The fate of a call whose body returns at once, and whose caller does not go away.
     pub(crate) const fn patient(wait: Duration) -> Self {
         Self { time: Duration::ZERO, wait, end: End::Returns, patience: None }
     }
