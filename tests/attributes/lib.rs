@@ -18,7 +18,7 @@ static BODIES: AtomicU64 = AtomicU64::new(0);
 
 type Receipt = Result<u64, Error>;
 
-/// The number of the body that runs.
+/// Counts a run of a body, and returns its number.
 fn body() -> Receipt {
     Ok(BODIES.fetch_add(1, Ordering::SeqCst))
 }

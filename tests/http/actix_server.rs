@@ -38,7 +38,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // `stop` has already told the server to stop. The future only waits until the server has stopped.
+        // The call of `stop` alone stops the server. The future, which is dropped, would only wait for the
+        // end.
         drop(self.handle.stop(false));
     }
 }

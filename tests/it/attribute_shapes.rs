@@ -3,7 +3,7 @@
 //! The uses are modules of one crate, because linking a crate for each use would take minutes. Uses under the
 //! lints of a strict crate are in `tests/lints`.
 
-/// The functions of these files, one module each.
+/// The functions of these files, one module for each file.
 macro_rules! shapes {
     ($($name:ident)*) => {
         #[path = "../ui/pass"]

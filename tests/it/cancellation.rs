@@ -1,5 +1,5 @@
-//! Tests of what happens to the key when the caller goes away. The simulation tests what happens to it after
-//! a panic.
+//! Tests of what happens to the key when the caller goes away. The simulation tests what happens to the key
+//! after a panic.
 
 use crate::support;
 

@@ -101,7 +101,7 @@ fn boundary_moved(sign: impl Strategy<Value = String>) -> impl Strategy<Value = 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// Even if the text after the variant looks like its data.
+    /// Variants are told apart even if the text after a variant looks like data of the variant.
     #[test]
     fn variants_with_data_are_told_apart(
         place in two(place().boxed()),

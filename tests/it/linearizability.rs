@@ -134,7 +134,7 @@ fn found(record: Option<&Record>) -> Ret {
     }))
 }
 
-/// An event that was seen from the outside, in order.
+/// An event that was seen from the outside.
 #[derive(Debug)]
 enum Event {
     Invoke(usize, Op),

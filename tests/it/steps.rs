@@ -87,6 +87,6 @@ async fn a_name_that_cannot_be_used_is_refused_and_any_other_text_is_a_name() {
     call.await.unwrap();
     assert_eq!(runs.count(), 5);
     assert_eq!(counted("", &runs).await.unwrap_err().kind(), "configuration", "outside a call too");
-    // Records have this name, so it never changes.
+    // Records contain this name, so it must never change.
     assert_eq!(("line", 399_usize).into_name(), "line[399]");
 }

@@ -1,6 +1,6 @@
 //! What the differences between two catalogues mean for existing records, as sentences.
 //!
-//! Only compares two values. `mod.rs` reads and writes the file.
+//! This file only compares two catalogues. `mod.rs` reads and writes the committed file.
 
 use idem_runtime::{Catalogue, CatalogueKeyPart, CatalogueOperation};
 

@@ -162,8 +162,8 @@ impl std::error::Error for Violation {}
 /// Makes one `#[test]` for each theme, from an expression for a factory: a function or closure that returns a
 /// future of a [`Subject`](crate::conformance::Subject).
 ///
-/// The expression is repeated in every test, so it must not move anything out of its environment. The checks
-/// of a theme share what the expression holds. See [`conformance`](crate::conformance).
+/// The expression is repeated in every test, so it must not move anything out of its environment. Each check
+/// of a theme calls a clone of the same factory. See [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! conformance_suite {
     (@themes $factory:expr; $($theme:ident)*) => {$(

@@ -42,7 +42,7 @@ fn work<S>(check: Check, factory: impl FnOnce() -> S, history: &Arc<History>) ->
 where
     S: Future<Output = Subject>,
 {
-    // Races need several threads. Tokio cannot pause its clock then.
+    // Races need several threads. With several threads, tokio cannot pause its clock.
     let races = matches!(check.theme, "races" | "duels");
     let runtime = runtime(races).map_err(|error| Broken(format!("no runtime: {error}")))?;
     let (found, _kept) = runtime.block_on(async {

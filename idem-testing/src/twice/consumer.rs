@@ -15,8 +15,8 @@ use super::Twice;
 /// message, `Err` with the delay if it retries the message.
 type Settlement = Result<String, Duration>;
 
-/// One delivery of the message, with its settlement and its dead letter. They are only noted; the broker
-/// learns nothing of them.
+/// One delivery of the message, with its settlement and its dead letter. Both are only noted here and do not
+/// reach the broker.
 struct Redelivery<'m, M>(&'m M, &'m Cell<Settlement>, &'m Cell<Option<DeadLetter>>);
 
 impl<M: Delivery> Delivery for Redelivery<'_, M> {

@@ -7,7 +7,7 @@ use super::Twice;
 use super::repetition::{Answer, AnswerKind};
 
 impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
-    /// A terminal error is final too, but the idempotent call itself reports that.
+    /// A terminal error is final too. This function need not know it, because the idempotent call reports it.
     fn kind(&self) -> AnswerKind {
         if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }
     }

@@ -23,7 +23,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 pub use grpc::Grpc;
 use repetition::Proof;
 
-/// Wraps a service such as an axum `Router`, a consumer or a closure for its own test: see [`Twice`].
+/// Wraps a service such as an axum `Router`, a consumer or a closure, to test it: see [`Twice`].
 pub fn twice<S>(inner: S) -> Twice<S> {
     Twice {
         inner,

@@ -35,7 +35,7 @@ pub(super) trait Answer {
     /// The meaning of the answer, if the idempotent calls of the run do not report a meaning.
     fn kind(&self) -> AnswerKind;
 
-    /// How the other answer differs from this one. Empty if it does not.
+    /// How the other answer differs from this one. Empty if the two are the same.
     fn difference(&self, other: &Self) -> String;
 }
 
@@ -79,8 +79,8 @@ impl Drop for Proof {
 }
 
 impl<S, K> Twice<S, K> {
-    /// Makes all runs, and checks them. The message of a failure says what was repeated: `name`, or without
-    /// it `subject` and the operation.
+    /// Makes all runs, and checks them. The message of a failure says what was repeated: `name`, or if that
+    /// is `None`, `subject` and the operation.
     pub(super) async fn repeat<A, E, B, F>(&self, subject: &str, name: Option<&str>, once: F) -> Result<A, E>
     where
         F: Fn() -> B,

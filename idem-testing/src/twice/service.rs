@@ -97,7 +97,7 @@ impl Answer for Whole {
             (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
             (Some(_), _) => AnswerKind::Retryable,
             (None, 409) if may_retry => AnswerKind::InFlight,
-            // A long operation.
+            // A long operation that still runs.
             (None, 202) if may_retry && self.1 == br#"{"state":"in_flight"}"#[..] => AnswerKind::InFlight,
             (None, 401 | 403 | 407 | 408 | 425 | 429 | 500..=599) => AnswerKind::Retryable,
             (None, _) => AnswerKind::Final,
@@ -119,7 +119,7 @@ fn shown(value: Option<&[u8]>) -> String {
     format!("`{}{ellipsis}`", String::from_utf8_lossy(&value[..value.len().min(SHOWN)]))
 }
 
-/// The bytes of a body of a request or of its response, and the trailers.
+/// Reads the body of a request or of its response. Returns its bytes and its trailers.
 async fn whole<B: http_body::Body<Error: fmt::Debug>>(name: &str, body: B) -> (Bytes, Option<HeaderMap>) {
     let body = body.collect().await;
     let body = body.unwrap_or_else(|error| panic!("a body of {name} cannot be read: {error:?}"));

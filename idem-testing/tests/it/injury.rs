@@ -58,7 +58,7 @@ fn a_call_survives_every_injury_of_reading_its_steps() {
     assert_eq!((report.places(), report.runs()), (7, 1 + 7 * 7), "{report}");
 }
 
-/// The first call reads its record in the background, a second after it began.
+/// The first call reads its record in the background, a second after its body began.
 #[test]
 fn a_worker_that_is_dead_or_paused_does_not_read() {
     let report = injure("reads in the background", async |trial: Trial| {
@@ -81,7 +81,7 @@ fn a_worker_that_is_dead_or_paused_does_not_read() {
         trial.call(call).await;
         assert!(!reads.lock().unwrap().contains(&true), "a read was answered");
     });
-    // The worker of a dropped caller is not dead, so the read is answered.
+    // If only the caller drops its future, the worker is not dead, so its read is answered.
     let here = report.broken().into_iter().filter(|at| at.ends_with("at point 2, an await"));
     assert_eq!(here.collect::<Vec<_>>(), ["dropped caller at point 2, an await"], "{report}");
 }

@@ -77,7 +77,7 @@ impl Shop {
         Operation::new("shop.pay").terminal(is_declined).run(&self.store, key, body).await
     }
 
-    /// The number of a call, from 0.
+    /// Counts a call, and returns its number, from 0.
     pub(crate) fn call(&self) -> u64 {
         self.calls.fetch_add(1, Ordering::SeqCst)
     }

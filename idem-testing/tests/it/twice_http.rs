@@ -194,7 +194,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
             response(if is_in_flight { in_flight } else { (503, &[], "down") })
         };
         let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")));
-        // The second pair is answered with an error, so `twice` waits for the key no longer.
+        // The second pair gets an error as its answer, so `twice` stops waiting for the key.
         assert_eq!(
             answer(&app, request("/payments")).await,
             (StatusCode::SERVICE_UNAVAILABLE, "down".into())

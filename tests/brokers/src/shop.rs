@@ -14,7 +14,7 @@ use crate::{Delivered, Handler, Settings};
 pub enum Failed {
     /// The message gets this disposition.
     Becomes(Disposition),
-    /// The handler made no idempotent call, and says this.
+    /// The handler made no idempotent call, and failed with this text.
     Says(String),
     /// The call failed with an error of idem's own.
     Idem(Error),

@@ -1,6 +1,6 @@
 //! Tests of draft-ietf-httpapi-idempotency-key-header-07, sentence by sentence. Each test is named after its
-//! section. Two tests are elsewhere: section 2.3 in `tower_only.rs`, and section 2.6 for a request that was
-//! already answered in `replays.rs`.
+//! section. Two tests are elsewhere: `tower_only.rs` tests section 2.3, and `replays.rs` tests section 2.6
+//! for a request that already has an answer.
 
 use std::time::Duration;
 

@@ -56,7 +56,8 @@ async fn a_store_that_is_down_is_503_and_no_state() {
 #[tokio::test]
 async fn an_operation_that_ends_while_its_state_is_read_did_not_fail() {
     let store = FaultStore::new(MemoryStore::new());
-    // The lease that the service has read expires before the store returns its current time.
+    // The service reads the record, and then the store's time with a `list`. This delay lets the lease in
+    // that record end before the `list` returns.
     store.next(OperationKind::List, Fault::DelayBefore(Duration::from_secs(1)));
     let api = Api::with(settings(store.clone()).lease(Duration::from_millis(400))).await;
     let place = api.begin("").await;

@@ -59,7 +59,8 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
 pub(crate) async fn a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once<
     D: Database,
 >() {
-    // After a panic, the key and its connection become free only a moment after the answer.
+    // After a panic, the key and its connection become free only a moment after the answer. So the requests
+    // of this case wait for the key.
     let bank = Bank::<D>::with(4, |builder| builder).await;
     for (number, (then, status, words)) in [
         (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503, "refused"),

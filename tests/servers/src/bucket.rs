@@ -41,7 +41,7 @@ impl HttpService for Service {
 ///
 /// # Panics
 ///
-/// Panics if the emulator does not create it.
+/// Panics if the emulator does not create the bucket.
 pub fn bucket(aws: &Aws, name: &str) -> Arc<dyn ObjectStore> {
     aws.make_bucket(name);
     let builder =

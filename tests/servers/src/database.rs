@@ -217,7 +217,7 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root: then this folder of it belongs to root or, after `give`, to `NOBODY`.
+/// Whether this process runs as root. If so, its folder belongs to root, or after `give` to `NOBODY`.
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }

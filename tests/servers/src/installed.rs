@@ -20,7 +20,7 @@ pub(crate) fn in_target(path: &str) -> Option<PathBuf> {
     Some(target.join(path)).filter(|path| path.exists())
 }
 
-/// The program of this name in the path, or in one of these folders.
+/// The program of this name on the `PATH`, or in one of these folders.
 pub(crate) fn in_path_or(name: &str, folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(folders);

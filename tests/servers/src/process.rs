@@ -204,7 +204,8 @@ fn with_parent(command: &Command, log: fs::File) -> Command {
     wrapped
 }
 
-/// Spawns on a thread that does not end, because for the kernel the parent is the thread.
+/// Spawns the process on a thread that never ends. For the kernel, the thread is the parent, so the process
+/// would end with the thread.
 fn spawn(mut command: Command) -> io::Result<Child> {
     let (answer, spawned) = mpsc::channel();
     thread::spawn(move || {

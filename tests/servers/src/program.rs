@@ -48,7 +48,7 @@ impl Ended {
     }
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 #[derive(Debug)]
 pub struct Process(Option<Child>);
 
@@ -63,7 +63,7 @@ impl Process {
         Self(Some(command.spawn().unwrap()))
     }
 
-    /// The standard output of the process, if the command has a pipe for it. Can be taken once.
+    /// The standard output of the process, for which the command must have a pipe. Can be called once.
     pub fn stdout(&mut self) -> ChildStdout {
         self.0.as_mut().unwrap().stdout.take().unwrap()
     }

@@ -50,7 +50,7 @@ impl Shared {
     }
 }
 
-/// A folder of this checkout and this user, so that no other run shares it.
+/// A folder for this checkout and this user. Tests of other checkouts and other users do not share it.
 fn home(name: &str) -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).to_string_lossy().replace('/', "-");
     let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap());

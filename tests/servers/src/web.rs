@@ -90,7 +90,8 @@ impl Request {
     /// Sends the request and leaves the connection open.
     pub async fn send(&self, address: SocketAddr) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A server that refuses a large body may not read all of it.
+        // If the server refuses a large body, it may close the connection before it has read all, so this may
+        // fail.
         let _ = stream.write_all(&self.bytes()).await;
         stream
     }

@@ -114,7 +114,7 @@ pub async fn body(site: Site, script: Script) -> Returned {
     let (ended, result) = match script.end {
         End::Value => (Ended::Value, Ok(Receipt::of(run))),
         End::Pending => (Ended::Refused, Ok(Receipt { pending: true, ..Receipt::of(run) })),
-        // These values are completed as tombstones.
+        // For the next two values, the engine records a tombstone.
         End::Large => (
             Ended::Unstorable,
             Ok(Receipt { padding: "x".repeat(crate::network::LARGEST), ..Receipt::of(run) }),

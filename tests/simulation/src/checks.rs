@@ -210,7 +210,7 @@ impl State {
         self.keys[number].lives[life].is_doubted_by_recover = false;
     }
 
-    /// A waiter must get a key at once if its own process has released it.
+    /// Checks that a waiter gets a key at once if the process of the waiter has released the key.
     fn check_takeover(&mut self, id: RunId, started: &Site, fence: u64) {
         let Some(granted) = self.keys[started.number].grants.get(&fence) else { return };
         let Some((at, process)) = granted.freed else { return };
@@ -220,7 +220,8 @@ impl State {
             && started.called < at
             && !started.has_deadline
             && !self.has_blocked(process);
-        // A request of another waiter may have been under way when this waiter came.
+        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
+        // since the earliest time of such a request.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
         if waited && granted.at - at > AT_ONCE && self.is_calm(process, since) {
@@ -302,7 +303,7 @@ impl State {
         }
     }
 
-    /// Whether nothing has disturbed the release of the key after this run.
+    /// Whether the key was released after this run without any disturbance.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
@@ -326,8 +327,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes: a record may have expired by the jump, and live again
-        // when the clock is set back.
+        // If the clock has jumped, the answer is yes: the jump may have made a record expire, and the record
+        // lives again when the clock is set back.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -360,8 +361,8 @@ impl State {
         }
     }
 
-    /// Checks a granted claim: there must be a reason if the grant is `recovered`, and the previous call must
-    /// not have been able to keep its lease.
+    /// Checks a granted claim: there must be a reason if the grant is `recovered`, and a reason why the
+    /// previous call has not kept its lease.
     pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
         let plan = self.plan.clone();
@@ -381,8 +382,8 @@ impl State {
         else {
             return;
         };
-        // The engine sends a renewal after a third of the lease. If that fails, the engine sends it again
-        // less than a sixth of the lease later.
+        // The engine sends a renewal after a third of the lease. If the renewal fails, the engine sends it
+        // again less than a sixth of the lease later.
         let lease = Duration::from_millis(operation.lease);
         let needed = self.now().since(before.lease_until) + lease / 2 + Duration::from_millis(100);
         let Some(since) = Instant::now().checked_sub(needed) else { return };
@@ -559,7 +560,8 @@ impl State {
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
-        // A request of another waiter may have been under way when this waiter came.
+        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
+        // since the earliest time of such a request.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
         let Some(since) = caller.called.checked_sub(patience + SOON) else { return };
         let ran = self.runs.iter().any(|run| {
@@ -660,7 +662,7 @@ impl State {
     }
 
     /// Checks a caller that gets the result of its body although the result is not recorded: no other attempt
-    /// may be running, because that will have another result.
+    /// may be running, because that attempt will have another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
@@ -676,8 +678,8 @@ impl State {
         }
     }
 
-    /// Whether since `since` the process ran all the time, none of its requests failed, and the store's clock
-    /// did not jump.
+    /// Whether all three hold from `since` until now: the process ran all the time, none of its requests
+    /// failed, and the store's clock did not jump.
     fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);

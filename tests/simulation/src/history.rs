@@ -392,7 +392,8 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// When everything works again, each key gives an answer, and a repeated call gets the same one.
+/// Checks that when everything works again, each key gives an answer, and a repeated call gets the same
+/// answer.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! Runs histories: one seed, one kept plan, or new seeds for a time.
+//! Runs histories: one seed, one kept plan, a number of seeds, or new seeds for some minutes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

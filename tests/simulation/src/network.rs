@@ -1,4 +1,4 @@
-//! The store, behind a network that loses, delays, repeats and reorders what passes it.
+//! The store, behind a network that loses, delays, repeats and reorders requests and answers.
 //!
 //! Owns the records and their clock: each request is one atomic transition of the protocol. A sent request
 //! stays on its way even if its sender gives up or dies.
@@ -285,8 +285,8 @@ impl State {
             granted.step_sent = Some(Instant::now());
             return;
         }
-        // If a step was under way at the last try of the release, the engine sends that step again only at
-        // the next try.
+        // If a step was still under way when the release was last sent, the engine sends that step again only
+        // before the next release. So this case is not checked.
         let before = granted.release_sent.replace(Instant::now());
         let patience = Duration::from_millis(self.plan.operations[number].store_timeout);
         let step_until = granted.step_sent.map(|step| step + patience);

@@ -1,7 +1,7 @@
 //! A database whose transactions the store can record in.
 //!
-//! Nobody else sees what a transaction has written before it commits. A key that it has taken is busy for
-//! everybody else.
+//! Until a transaction commits, nobody else sees what it has written. A key that a transaction has taken is
+//! busy for everybody else.
 
 use std::time::Duration;
 

@@ -42,8 +42,8 @@ pub struct State {
     /// The process of each worker, if one runs now.
     pub running: Vec<Option<ProcessId>>,
     pub runs: Vec<Run>,
-    /// How many closures of steps have ended. The value of a closure is this number at its end, so each
-    /// closure has another value.
+    /// How many closures of steps have ended. The value of a closure is this number at its end, so no two
+    /// closures have the same value.
     pub steps: u64,
     pub requests: u64,
     pub faults: Vec<FaultPlan>,

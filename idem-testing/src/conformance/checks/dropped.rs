@@ -11,7 +11,7 @@ pub(crate) async fn a_claim_whose_asker_went_away_is_granted_once_or_never(t: &T
     for number in 0..20 {
         let key = t.key(format!("{number}"))?;
         let request = t.ask();
-        // Polled once and dropped.
+        // This polls the claim once and then drops it.
         let _ = t.store.claim(&key, &request).now_or_never();
         same("attempt", t.grant(&key, &request).await?.grant.attempt, 1)?;
     }

@@ -19,7 +19,7 @@ use idem_core::protocol::{
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
-/// Fails if a race has taken longer than two minutes: its workers then make no progress.
+/// Fails if a race has taken longer than two minutes, because then its workers make no progress.
 fn in_time(begin: Instant) -> Checked {
     that(begin.elapsed() < Duration::from_secs(120), "a race does not come to its end")
 }
@@ -238,7 +238,8 @@ pub(crate) async fn racing_claimers_do_not_exceed_a_limit_of_attempts(t: &Trial)
     same("claim", t.claim(&key, &t.ask()).await?, ClaimAnswer::Exhausted { attempts: 20 })
 }
 
-/// Records a result for each key. Every second result expires at once; returns the others, with their keys.
+/// Records a result for each key. Every second result expires at once. Returns the other results, with their
+/// keys.
 async fn fill(store: Witness, like: Claim, keys: Vec<RecordKey>) -> Checked<Vec<(RecordKey, StoredResult)>> {
     let mut kept = Vec::new();
     for (place, key) in keys.into_iter().enumerate() {

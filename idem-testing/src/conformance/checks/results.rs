@@ -78,7 +78,8 @@ pub(crate) async fn results_of_every_size_come_back(t: &Trial) -> Checked {
     comes_back(t, "zeros", Bytes::from(vec![0; largest])).await
 }
 
-/// A result that is one byte over the limit, if there is a limit that fits into memory.
+/// A result that is one byte over the limit. `None` without a limit, or if the result would need too much
+/// memory.
 fn too_large(t: &Trial) -> Option<StoredResult> {
     let limit = t.store.max_result_bytes()?;
     (limit < 1 << 28).then(|| value(vec![1; limit + 1]))

@@ -106,8 +106,8 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     same("forget", t.forget(&held.key).await?, true)?;
     record(t, &t.take(&held.key).await?, &[step("new")]).await?;
     let short = t.short();
-    // A slow server may take longer than the short time to live to record the steps. So the renewal below
-    // starts that time again.
+    // A slow server may need longer than `short` to record the steps, so the lease is long at first. The
+    // renewal below shortens it to `short`, and the record expires `short` after that lease.
     let expiring = t.ask().with_ttl(short);
     for (name, fingerprint, is_purged) in [
         ("expired", None, false),

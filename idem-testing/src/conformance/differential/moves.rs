@@ -20,7 +20,8 @@ pub(super) struct Gambler {
     rng: Xoshiro256PlusPlus,
     keys: Vec<RecordKey>,
     symbols: Vec<Symbol>,
-    /// The grants that were seen, newest last. A late request is drawn as a request of one of their holders.
+    /// The grants that were seen, newest last. A late request is a request of the holder of one of these
+    /// grants.
     grants: Vec<(RecordKey, Owner, Fence)>,
 }
 

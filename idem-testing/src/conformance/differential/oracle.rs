@@ -24,7 +24,8 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The current time, as far as it is known: never before any time that the store has returned.
+    /// The current time, as far as it is known. It is at least every past time in the records that the store
+    /// has returned.
     now: Timestamp,
 }
 

@@ -36,7 +36,7 @@ static ALPHABET: LazyLock<Vec<Symbol>> = LazyLock::new(alphabet::all);
 struct Model {
     oracle: Oracle,
     key: RecordKey,
-    /// The grant before the record's grant.
+    /// The grant before the grant in the record.
     previous: Option<(Owner, Fence)>,
 }
 
@@ -138,8 +138,8 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
     stream::iter(traces).buffered(at_once).try_collect().await
 }
 
-/// Runs one trace, and compares the answer to its last request, and the record after that. The shorter traces
-/// compare the answers before the last one.
+/// Runs one trace, and compares the answer to its last request, and the record after that request. The
+/// answers to the earlier requests are compared by shorter traces.
 async fn run(
     t: &Trial,
     key: RecordKey,

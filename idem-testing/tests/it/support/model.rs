@@ -26,8 +26,8 @@ macro_rules! always {
 }
 
 impl Bounded {
-    /// Explores until `until`, and if `most` is not zero, for at most `most` steps. Prints how much was
-    /// explored.
+    /// Explores until `until` holds, or until `most` steps were made if `most` is not zero. Prints how much
+    /// was explored.
     pub fn explored(self, threads: usize, until: HasDiscoveries, most: usize) -> impl Checker<Self> {
         let start = Instant::now();
         let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// The clock counts microseconds from zero, and all durations are a few microseconds. It only matters which
-/// duration ends first, and that fences come both from the clock and from the last fence.
+/// duration ends first, and that some fences come from the clock and others from the last fence.
 pub const LEASE: Duration = Duration::from_micros(2);
 pub const TTL: Duration = Duration::from_micros(2);
 pub const RETRY: Duration = Duration::from_micros(1);

@@ -99,7 +99,8 @@ impl Life {
     }
 
     fn release(&mut self, retry_after: Duration, by_owner: bool, is_open: bool, now: Timestamp) {
-        // A record that is due at once is due by every clock.
+        // A record that is due at once gets the earliest time, so that it is due even if the clock is set
+        // back.
         let retry_at = if retry_after.is_zero() { Timestamp::default() } else { now.after(retry_after) };
         self.stage = Stage::Released { lease_until: self.lease_until(now), retry_at, by_owner, is_open };
         self.until = Some(now.max(retry_at).after(self.ttl));
@@ -110,8 +111,8 @@ impl Life {
         self.until = None;
     }
 
-    /// The end of the last lease, even if the claim was released. A record with a result has no lease:
-    /// returns `now`.
+    /// The end of the last lease, even if the claim was released. A record with a result has no lease, so
+    /// this returns `now`.
     fn lease_until(&self, now: Timestamp) -> Timestamp {
         match self.stage {
             Stage::Held { lease_until }
@@ -181,13 +182,15 @@ impl Life {
         request.max_attempts.is_some_and(|most| self.attempts >= most.get())
     }
 
-    /// The number of attempts after the next grant. Grants past the limit start no body.
+    /// The number of attempts after the next grant. If the attempts exceed the limit already, the next grant
+    /// is not counted.
     fn next_attempts(&self, request: &Claim) -> u32 {
         let past = request.max_attempts.is_some_and(|most| self.attempts > most.get());
         if past { self.attempts } else { self.attempts.saturating_add(1) }
     }
 
-    /// The time until which the last holder had the claim, if its run began and did not end.
+    /// If the last run began and did not end: the time from which another caller may take over. That is the
+    /// end of the lease, or after a release the time to retry.
     fn open_since(&self) -> Option<Timestamp> {
         match self.stage {
             Stage::Held { lease_until } | Stage::InDoubt { lease_until } => Some(lease_until),

@@ -47,8 +47,8 @@ struct Cli {
     #[arg(long, default_value_t = 0)]
     store_stop: u64,
     /// How long the broker is down, in seconds. This outage comes earlier than the outage of the store. The
-    /// demo kills the broker, and starts it again on the same data; it only stops the emulator of SQS for
-    /// this time, because that keeps its data in memory.
+    /// demo kills the broker, and starts it again on the same data. It does not kill the emulator of SQS,
+    /// which keeps its data in memory, but only stops it for this time.
     #[arg(long, default_value_t = 0)]
     broker_stop: u64,
     /// Makes the queues of RabbitMQ quorum queues. Without this option they are classic queues.

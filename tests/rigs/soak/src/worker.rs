@@ -74,7 +74,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
-    /// A call that waits for its answer as long as it takes.
+    /// The fate of a call whose body returns at once, and whose caller does not go away.
     pub(crate) const fn patient(wait: Duration) -> Self {
         Self { time: Duration::ZERO, wait, end: End::Returns, patience: None }
     }
@@ -126,7 +126,7 @@ impl Shared {
         Ok(Self { store, ledger, lease: LEASE * pace, patience })
     }
 
-    /// How long a key is not due after its body failed: at least the start of this range, at most its end.
+    /// The pause of a key after its body failed: at least the start of this range, and at most its end.
     pub(crate) fn backoff(&self) -> std::ops::Range<Duration> {
         self.lease / 4..self.lease
     }

@@ -9,7 +9,7 @@ use idem::outbox::{Message, PublishError, Publisher};
 use idem_test_servers::Ledger;
 use rand::RngExt as _;
 
-/// The file of the ledger.
+/// The file of the ledger that has the messages.
 const MESSAGES: &str = "messages";
 
 /// The messages that arrived, and their violations.

@@ -104,7 +104,7 @@ pub fn doubts_of_nobody(asked: &Asked<'_>) -> Step {
     asked.seeing_in(State::InDoubt, |record| record.with_owner(Owner::NOBODY))
 }
 
-/// Other arguments run under the key until there is a result.
+/// Until there is a result, a call with other arguments runs under the key.
 pub fn mismatch_only_when_completed(asked: &Asked<'_>) -> Step {
     asked.seeing(|record| match record.state {
         State::Completed | State::Failed => record,

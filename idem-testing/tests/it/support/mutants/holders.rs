@@ -163,7 +163,7 @@ pub fn renewal_ends_the_doubt(asked: &Asked<'_>) -> Step {
     Transition::new(step.write, asked.right().answer)
 }
 
-/// A worker in doubt gets the same answer as any other worker.
+/// A worker in doubt that renews its lease gets the same answer as a worker that is not in doubt.
 pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {

@@ -55,7 +55,7 @@ impl Runtime {
         Self { server: Server::start(router).await, orders, answers }
     }
 
-    /// Starts the function. It is killed when this is dropped.
+    /// Starts the function. Its process is killed when the returned value is dropped.
     fn function(&self, folder: &std::path::Path, work_ms: u32) -> Process {
         let store = format!("sqlite:{}", folder.join("idem.db").display());
         let mut command = Command::new(PROGRAM);
