@@ -58,7 +58,7 @@ struct Fake {
 struct Session {
     seen: Arc<Seen>,
     number: usize,
-    /// Whether no attempt on this session was broken off.
+    /// False after an attempt on this session was broken off.
     usable: bool,
 }
 

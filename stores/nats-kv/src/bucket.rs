@@ -22,7 +22,7 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 const ENVELOPE: usize = 4_096;
 
 /// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. A message
-/// with a longer expiry gets none.
+/// that would need a longer expiry gets no expiry.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A bucket on a connection.

@@ -23,7 +23,7 @@ const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 /// of its columns, or 0 if it has none.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
-/// In microseconds.
+/// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
 /// The largest record that is read together with others, in bytes of its result and its steps.

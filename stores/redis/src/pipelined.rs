@@ -55,7 +55,7 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Since when a task has been about to send the waiting requests.
+    /// When the task was started that will send the waiting requests; `None` if there is no such task.
     served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest recent answer.

@@ -108,7 +108,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                 let Ok((key, record)) = format::decode(&bytes) else { continue };
                 let name = ObjectName::of(&key);
                 if self.is_over(&record) && self.retried(|| self.service.delete(&name, &revision)).await? {
-                    // A forgotten record was already deleted by `forget`, so it does not count.
+                    // `forget` has already emptied a forgotten record, so its deletion does not count.
                     deleted += usize::from(!is_forgotten(&record));
                 }
             }
