@@ -48,8 +48,8 @@ const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
 /// The settings of each session, or of each transaction behind a pooler. All settings except the timeouts
-/// make statements over arrays find each key by the primary key. Otherwise, the planner may read a whole table
-/// that was never analyzed, and keep that plan.
+/// make statements over arrays find each key by the primary key. Otherwise, the planner may read a whole
+/// table that was never analyzed, and keep that plan.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
