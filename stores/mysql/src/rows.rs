@@ -168,8 +168,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge reads a new record: at the record's earliest possible end. No renewal and no usual completion
-/// moves this time to an earlier one, so they write no index.
+/// When a purge reads a new record: at the record's earliest possible end. Renewals and usual completions
+/// leave this time unchanged, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

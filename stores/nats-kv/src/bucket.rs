@@ -131,7 +131,7 @@ fn version(message: StreamMessage) -> Option<Version<u64>> {
     (!version.bytes.is_empty()).then_some(version)
 }
 
-/// The server's error code, if it refused a message.
+/// The server's error code, if the server refused a message.
 fn code(error: &PublishError) -> Option<ErrorCode> {
     error.source()?.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)
 }

@@ -157,7 +157,7 @@ impl Pipelined {
         mut answer: RedisFuture<'c, T>,
     ) -> impl Future<Output = RedisResult<T>> + Send {
         async move {
-            // From here on, `broken` is notified of a broken connection, even before it is polled.
+            // From here on, `broken` is notified of a broken connection, even before `broken` is polled.
             let mut broken = pin!(self.broken.notified());
             future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
                 Poll::Pending if self.is_broken.load(Ordering::SeqCst) => Poll::Ready(Err(timed_out())),

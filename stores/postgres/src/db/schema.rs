@@ -367,7 +367,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
 
 /// Begins a transaction that holds the lock of migrations. Returns whether the session has the lock.
 ///
-/// Does not wait for the lock, because that would be a deadlock: an index that another process builds is
+/// Does not wait for the lock, because the wait could be a deadlock. An index that another process builds is
 /// ready only after all earlier statements have ended, including a statement that waits for the lock.
 async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let begin = format!(
