@@ -162,8 +162,8 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Returns the positions, in the arrays and from
-/// 1, of the records whose step was recorded as the next one.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Records a step only if it is the next step of
+/// its record. Returns the positions in the arrays, from 1, of the records whose step was recorded.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(

@@ -1,7 +1,7 @@
 //! Finds the layout, creates it or migrates it to the newest version, and refuses tables of another program.
 //!
-//! The server runs DDL outside of transactions, so each statement must be repeatable: any number of processes
-//! may start at once, and any of them may die halfway.
+//! The server runs DDL outside of transactions, any number of processes may start at once, and any of them
+//! may die halfway. So each statement must be repeatable.
 
 use std::cmp::Ordering;
 use std::time::Duration;
