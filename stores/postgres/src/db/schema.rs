@@ -1,8 +1,8 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Many processes may start at once: one migrates under a lock, and the others then find the new layout. If a
-//! process is killed halfway, the next process continues with the version that is missing. No index is built
-//! under a lock that stops claims. This module does not know what a layout contains.
+//! Many processes may start at once. One of them migrates under a lock, and the others then find the new
+//! layout. If a process is killed halfway, the next process continues with the version that is missing. No
+//! index is built under a lock that stops claims. This module does not know what a layout contains.
 
 use std::time::Duration;
 
