@@ -46,7 +46,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         keep: Option<Duration>,
     ) -> impl Future<Output = Result<Put<Self::Revision>, StoreError>> + Send;
 
-    /// Deletes the object if it still has this revision, and returns whether it did.
+    /// Deletes the object if it still has this revision. Returns whether the object was deleted.
     fn delete(
         &self,
         name: &ObjectName,

@@ -124,8 +124,8 @@ pub fn array<const N: usize>(bytes: &[u8], column: &'static str) -> Result<[u8; 
     bytes.try_into().map_err(|_| Unreadable(column))
 }
 
-/// The names of a record's columns except its steps, in the order of the indices that [`Columns::read`]
-/// requests.
+/// The names of a record's columns, except its steps. [`Columns::read`] requests each column by its index in
+/// this array.
 pub const NAMES: [&str; 15] = [
     "state",
     "owner",

@@ -54,8 +54,8 @@ impl Hints {
         self.choices(mark).iter().any(|place| place.load(Ordering::Relaxed) == mark.0)
     }
 
-    /// Whether a claim on the key with this mark should read the record first: the key is remembered, or most
-    /// of the recent keys that were not remembered had a result.
+    /// Whether a claim on the key with this mark should read the record first. It should if the key is
+    /// remembered, or if most of the recent keys that were not remembered had a result.
     #[cfg(any(test, feature = "cas", feature = "sql"))]
     pub(crate) fn expects_result(&self, mark: Mark) -> bool {
         self.unseen_with_result.load(Ordering::Relaxed) > ALL / 2 || self.has(mark)

@@ -170,7 +170,7 @@ async fn steps_of_a_claim_do_not_make_its_lease_longer() {
     let (one, another) = (open(), open());
     let (owner, grant) = granted(&one, &key("a")).await;
     let before = one.get(&key("a")).await.unwrap().unwrap();
-    // The first handle remembers what it wrote, the second one reads it.
+    // The first handle remembers the record that it wrote, and the second handle reads that record.
     for (position, store) in (0_u32..).zip([&one, &one, &another, &another]) {
         record_step(store, &key("a"), &recording(owner, grant.fence, position, &position.to_string(), b"1"))
             .await;

@@ -58,7 +58,7 @@ struct Fake {
 struct Session {
     seen: Arc<Seen>,
     number: usize,
-    /// Whether no attempt on this session was broken off.
+    /// False after an attempt on this session was broken off.
     usable: bool,
 }
 
@@ -223,7 +223,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
         assert!(begin.elapsed() < Duration::from_secs(30), "in vain: {what}");
-        // Without a timer, because the clock of the runtime may be paused.
+        // Sleeps without a timer, because the clock of the runtime may be paused.
         std::thread::sleep(Duration::from_millis(1));
         tokio::task::yield_now().await;
     }

@@ -133,8 +133,8 @@ fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedS
     }
 }
 
-/// The grant that a claim would get. Does not write `in doubt` or `exhausted`, because every later claim
-/// finds them again.
+/// The grant that a claim would get. Does not write that a record is now in doubt or exhausted, because every
+/// later claim comes to the same decision.
 fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));

@@ -33,8 +33,8 @@ pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 /// How far the end of time is from [`BLANK_CLOCK`].
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
-/// The clock for a decision that is made before the server's time is known: the statement adds the server's
-/// time. No server's clock shows this time.
+/// The clock for a decision that is made before the server's time is known. Later the statement adds the
+/// server's time. No server's clock shows this time.
 pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -168,8 +168,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge reads a new record: at the record's earliest possible end. No renewal and no usual completion
-/// moves this time to an earlier one, so they write no index.
+/// When a purge reads a new record: at the record's earliest possible end. Renewals and usual completions
+/// leave this time unchanged, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {

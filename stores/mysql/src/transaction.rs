@@ -90,8 +90,8 @@ impl MySqlStore {
         })
     }
 
-    /// Locks the row of the old record, or the gap of a new one. Returns whether this transaction has the
-    /// lock.
+    /// Locks the row of the old record. If there is no old record, locks the gap in which the row of the new
+    /// record belongs. Returns whether this transaction has the lock.
     async fn lock(
         &self,
         connection: &mut MySqlConnection,
@@ -145,7 +145,7 @@ impl TransactionStore for MySqlStore {
 }
 
 impl RecordsIn<MySqlConnection> for MySqlStore {
-    /// The nesting depth of the savepoint: the driver itself counts savepoints.
+    /// The nesting depth identifies the savepoint, because the driver itself counts savepoints.
     type Mark = usize;
 
     fn is_open(connection: &mut MySqlConnection) -> bool {

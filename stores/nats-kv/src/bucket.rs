@@ -22,7 +22,7 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 const ENVELOPE: usize = 4_096;
 
 /// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. A message
-/// with a longer expiry gets none.
+/// that would need a longer expiry gets no expiry.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 /// A bucket on a connection.
@@ -131,7 +131,7 @@ fn version(message: StreamMessage) -> Option<Version<u64>> {
     (!version.bytes.is_empty()).then_some(version)
 }
 
-/// The server's error code, if it refused a message.
+/// The server's error code, if the server refused a message.
 fn code(error: &PublishError) -> Option<ErrorCode> {
     error.source()?.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)
 }

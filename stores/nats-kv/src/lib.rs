@@ -19,8 +19,8 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
 /// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it saw the result before, or if most of the keys that it lately claimed for the first
-/// time already had one. All reads go to the leader of the bucket, because its replicas may be behind.
+/// expects a result if it saw the result before, or if lately most of the keys that were new to the process
+/// already had a result. All reads go to the leader of the bucket, because its replicas may be behind.
 ///
 /// # Clock
 ///

@@ -28,8 +28,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it saw the result before, or if most of the keys that it lately claimed for the first
-/// time already had one.
+/// expects a result if it saw the result before, or if lately most of the keys that were new to the process
+/// already had a result.
 ///
 /// # Clock
 ///
@@ -102,8 +102,8 @@ impl BucketStoreBuilder {
         self
     }
 
-    /// Builds the store. Before that, checks by four writes to a separate object, which it then deletes, that
-    /// the object store obeys the conditions of writes.
+    /// Builds the store. Before that, checks that the object store obeys the conditions of writes. The check
+    /// makes four writes to a separate object, and then deletes this object.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ const COMPARE_AND_SWAP: usize = 4;
 const READS: usize = 5;
 const DELETIONS: usize = 6;
 
-/// Returns those of these session names whose session is running a statement or has an open transaction.
+/// Returns the names in `$1` whose session is running a statement or has an open transaction.
 const AT_WORK: &str = "SELECT s.name FROM (SELECT pid || ' ' || backend_start AS name, state FROM pg_stat_activity) s \
      WHERE s.name = ANY($1) AND s.state IS DISTINCT FROM 'idle'";
 

@@ -23,7 +23,7 @@ const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 /// of its columns, or 0 if it has none.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
-/// In microseconds.
+/// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
 /// The largest record that is read together with others, in bytes of its result and its steps.
@@ -162,8 +162,8 @@ fn complete(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Returns the positions, in the arrays and from
-/// 1, of the records whose step was recorded as the next one.
+/// $1 scope, $2 key, $3 owner, $4 fence, $5 position, $6 step. Records a step only if it is the next step of
+/// its record. Returns the positions in the arrays, from 1, of the records whose step was recorded.
 fn record_step(names: &Names) -> String {
     let records = &names.records;
     format!(

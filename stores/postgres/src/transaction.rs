@@ -141,8 +141,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
                     // read again.
                     has_lock = true;
                 }
-                // A change to `in doubt` or `exhausted` is not written here, because every later claim finds
-                // it again.
+                // A change to `in doubt` or `exhausted` is not written here, because every later claim comes
+                // to the same decision.
                 Transition { answer, .. } => return Ok(Taking::Refused(answer)),
             }
         }
@@ -192,7 +192,7 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
         // connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
         // If no transaction is open any more, each later statement of the caller would commit by itself. So
-        // this ends the session. In an aborted transaction, the server refuses this statement.
+        // `END_SESSION` ends the session. In an aborted transaction, the server refuses `END_SESSION`.
         let _ = tx.execute(END_SESSION).await;
     }
 }

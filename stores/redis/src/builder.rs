@@ -121,10 +121,11 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, and a result as recorded or replayed, only if `count` replicas have
-    /// acknowledged it within `timeout` (`WAIT`), rounded down to whole milliseconds. If fewer replicas have
-    /// acknowledged it, the error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the
-    /// same owner may send the request again.
+    /// Lets a claim count as granted, and a result count as recorded or replayed, only if `count` replicas
+    /// have acknowledged the data within `timeout`, rounded down to whole milliseconds. The server command is
+    /// `WAIT`. If fewer replicas have acknowledged the data, the error is
+    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request
+    /// again.
     ///
     /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
     /// do not wait. A failover may promote a replica that has not acknowledged, so this setting makes losses

@@ -1,8 +1,8 @@
 //! What a client's error means for the operation: applied, not applied, or unknown.
 //!
 //! If a server answers with an error, it has not applied the script. Most scripts write only with their last
-//! command. In the others, the server refuses the first write if its memory is full, so no write comes before
-//! an error. The server's text is not passed on, because some texts repeat the arguments.
+//! command. In the other scripts, the server refuses the first write if its memory is full, so no write comes
+//! before an error. The server's text is not passed on, because some texts repeat the arguments.
 
 use redis::{ErrorKind, FromRedisValue, RedisError, Value, from_redis_value};
 

@@ -3,10 +3,10 @@
 //! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a
 //! connection: the stores' own (`connection`), or the connection of the calling runtime
 //! (`runtime_connections`), which sends all waiting requests in one pipeline (`pipelined`). `replication` has
-//! the connection that waits for replicas. `name` makes the name of a key, `layout` packs a record at the
-//! positions in `fields`, `scripts` restate the protocol on the server, `requests` call them, and `failure`
-//! translates errors. If a claim changes nothing, the script returns the record and the server's time, and
-//! this crate calls the protocol's function for the answer.
+//! the connection that waits for replicas. `name` makes the name of a key, and `layout` packs a record at the
+//! positions in `fields`. `scripts` has the scripts that restate the protocol on the server, `requests`
+//! builds the calls of these scripts, and `failure` translates errors. If a claim changes nothing, the script
+//! returns the record and the server's time, and this crate calls the protocol's function for the answer.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]

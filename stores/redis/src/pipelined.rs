@@ -55,7 +55,7 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Since when a task has been about to send the waiting requests.
+    /// When the task was started that will send the waiting requests; `None` if there is no such task.
     served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest recent answer.
@@ -157,7 +157,7 @@ impl Pipelined {
         mut answer: RedisFuture<'c, T>,
     ) -> impl Future<Output = RedisResult<T>> + Send {
         async move {
-            // From here on, `broken` is notified of a broken connection, even before it is polled.
+            // From here on, `broken` is notified of a broken connection, even before `broken` is polled.
             let mut broken = pin!(self.broken.notified());
             future::poll_fn(|context| match Pin::new(&mut answer).poll(context) {
                 Poll::Pending if self.is_broken.load(Ordering::SeqCst) => Poll::Ready(Err(timed_out())),

@@ -17,8 +17,8 @@ use idem_core::protocol::{
 };
 
 /// Builds the script call for a request on the record `name`. With `is_replicated`, the script writes even if
-/// nothing changes: `WAIT` waits for the last write of its own connection, so a request that is repeated on
-/// another connection must write there, too.
+/// nothing changes, because `WAIT` waits for the last write of its own connection. So a request that is
+/// repeated on another connection must write there, too.
 pub(super) fn call(
     name: &[u8],
     request: &Request,

@@ -42,16 +42,16 @@ use rusqlite::Connection;
 /// they share one flush to disk. Replays are read on separate connections and never wait for a writer of this
 /// or another process.
 ///
-/// The clock is the host's system clock. The file must be on a disk of that host: network file
+/// The clock is the host's system clock. The file must be on a disk of that host, because network file
 /// systems do not keep SQLite's locks.
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
 /// space. Nothing needs to call `purge`. Do not use the file for anything else, because a file with tables of
 /// another program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
 /// `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file, first end
-/// the processes that use it. A process that uses the store must not open the file as a regular file too: on
-/// Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the database,
-/// because the `-wal` file has the newest operations.
+/// the processes that use it. A process that uses the store must not open the file as a regular file too,
+/// because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the
+/// database, because the `-wal` file has the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
 /// another database of idem is in its place without the log of the previous file. The store creates nothing

@@ -32,7 +32,7 @@ pub(super) const PURGE_BATCH: usize = 512;
 const PATIENCE: u32 = 4;
 /// Upper limit of that wait.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
-/// The shortest useful wait: sleeping for a shorter time and waking up takes longer than that time.
+/// The shortest useful wait. To fall asleep and wake up takes longer than a shorter wait would last.
 const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
 
 /// An operation for the writer.

@@ -1,7 +1,7 @@
 //! Opening a database file: to which program it belongs, its layout, and the migration to a newer layout.
 //!
-//! A file of another program stays unchanged, byte for byte: nothing is written before the owner of the file
-//! is known.
+//! A file of another program stays unchanged, byte for byte, because nothing is written before the owner of
+//! the file is known.
 
 use std::fs::metadata;
 use std::io::ErrorKind;

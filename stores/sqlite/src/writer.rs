@@ -136,8 +136,8 @@ impl Writer {
 
     /// Handles a transaction that could not begin. Returns whether the connection can be used again.
     fn not_begun(&self, session: &Session<'_>, error: rusqlite::Error) -> bool {
-        // Checks the path first. An emptied file is not damage, and a lock of a file that was replaced does
-        // not matter.
+        // Checks the path first, because an emptied file is not damage, and a lock of a file that was
+        // replaced does not matter.
         if let Some(is_usable) = self.moved() {
             return is_usable && session.connection.is_autocommit();
         }

@@ -99,7 +99,7 @@ fn put(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     out.put_slice(bytes.unwrap_or_default());
 }
 
-/// Reads what [`put`] wrote; `None` if it is truncated.
+/// Reads what [`put`] wrote; `None` if the bytes are truncated.
 fn take<'b>(bytes: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
     match usize::try_from(bytes.try_get_u32().ok()?).ok()?.checked_sub(1) {
         None => Some(None),

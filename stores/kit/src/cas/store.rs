@@ -108,7 +108,7 @@ impl<C: CompareAndSwap> CasStore<C> {
                 let Ok((key, record)) = format::decode(&bytes) else { continue };
                 let name = ObjectName::of(&key);
                 if self.is_over(&record) && self.retried(|| self.service.delete(&name, &revision)).await? {
-                    // A forgotten record was already deleted by `forget`, so it does not count.
+                    // `forget` has already emptied a forgotten record, so its deletion does not count.
                     deleted += usize::from(!is_forgotten(&record));
                 }
             }
@@ -299,8 +299,8 @@ fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<V
     if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }
 }
 
-/// Whether this is the remainder of a record after [`Resolution::ForgetSeen`], which sets its completion to
-/// the first microsecond of the epoch.
+/// Whether this is the remainder of a forgotten record. [`Resolution::ForgetSeen`] sets the completion of a
+/// record to the first microsecond of the epoch.
 fn is_forgotten(record: &Record) -> bool {
     record.completed_at == Some(Timestamp::from_micros(1))
 }

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If recent batches of a class had at most this many operations, another batch may start while fewer
-/// operations of the class than this are running.
+/// If recent batches of a class had at most this many operations, another batch may start while fewer than
+/// this many operations of the class are running.
 const FEW: usize = 8;
 /// How many batches of renewals, and of reads, may run at a time when there are many operations. Two batches
 /// of reads may run, so that this process handles one while the server works on the other.

@@ -122,7 +122,7 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// The error of the only server, or a list of all errors.
+    /// The error that ended the search; otherwise the error of the only server, or a list of all errors.
     pub async fn connect(&self) -> Result<O::Session, StoreError> {
         let begin = Instant::now();
         let mut refusals = Vec::new();
@@ -211,8 +211,8 @@ impl<O: Opener> Connector<O> {
     ///
     /// # Errors
     ///
-    /// The errors of the connection and of the first batch. An error of a later batch only ends the purge;
-    /// the next purge reports that error if it persists.
+    /// The errors of the connection, and of a batch if no earlier batch deleted a record. After a deletion,
+    /// an error only ends the purge; the next purge reports that error if it persists.
     pub async fn purge<F>(
         &self,
         limit: usize,

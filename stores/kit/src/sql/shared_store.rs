@@ -151,7 +151,7 @@ impl<S: Housekeeping> SharedStore<S> {
         let record = match self.get(key).await {
             Ok(record) => record,
             Err(error) if begin.elapsed() > self.server().timeout() / 2 => return Err(error),
-            // The read only saves work, so its error does not matter: the caller makes the claim.
+            // The error of this read does not matter, because the caller then makes the claim.
             Err(_) => return Ok(None),
         };
         Ok(record.and_then(|record| protocol::recorded_answer(&record, request)).map(Into::into))

@@ -32,7 +32,7 @@ mod number {
     /// Errors of a proxy, which may have lost its connection to the server: the numbers of the client
     /// library, and of `ProxySQL`.
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
-    /// A transaction is open that this store did not begin: another client has used the session.
+    /// A transaction is open that this store did not begin, because another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
     /// Errors that end the session, or that the server returns for all statements while it serves nobody, for
     /// example as a Galera node that left its group (1047) or in offline mode (3032). A new connection may

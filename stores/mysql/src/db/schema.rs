@@ -1,7 +1,7 @@
 //! Finds the layout, creates it or migrates it to the newest version, and refuses tables of another program.
 //!
-//! The server runs DDL outside of transactions, so each statement must be repeatable: any number of processes
-//! may start at once, and any of them may die halfway.
+//! The server runs DDL outside of transactions, any number of processes may start at once, and any of them
+//! may die halfway. So each statement must be repeatable.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -20,7 +20,8 @@ use idem_store_kit::sql::{Session as _, foreign, too_new};
 /// The smallest `max_allowed_packet` that carries a record and its name.
 const SMALLEST_PACKET: usize = 256 << 10;
 
-/// The pause before a migration is tried again, if it failed because a transaction uses a table, for example.
+/// The pause before a failed migration is tried again. A migration fails, for example, while a transaction
+/// uses a table.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Checks that this store can use the server, and migrates the tables to the last of these layouts. With

@@ -34,10 +34,10 @@ pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lo
 /// of the session, and the session is closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The end of a `WHERE` clause: two conditions. First, the statement is a transaction of its own, which it is
-/// not in a session without autocommit. Second, a replica gets the changed rows, not the statement's text: a
-/// replica that ran the text would find the second condition false. The store checks both when it opens a
-/// session. The statement checks them again, because a proxy may send it to another session.
+/// The end of a `WHERE` clause, with two conditions. First, the statement is a transaction of its own, which
+/// it is not in a session without autocommit. Second, a replica gets the changed rows and not the statement's
+/// text, because on a replica these conditions could be false. The store checks both conditions when it opens
+/// a session. The statement checks them again, because a proxy may send the statement to another session.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
 /// connection.
@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Whether claims, completions and reads are prepared statements. After the server has refused a prepared
-    /// statement, the session uses none any more: the server may prepare no statements, or a proxy may have
-    /// sent the statement to another server.
+    /// statement, the session uses none any more, because the server may prepare no statements, or a proxy
+    /// may have sent the statement to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }

@@ -23,7 +23,7 @@ impl Statements {
         )
     }
 
-    /// Lets a purge read a record again at its `expires_at`, or after its `ttl` if it has none.
+    /// Lets a purge read a record again at its `expires_at`, or after its `ttl` if it has no `expires_at`.
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",

@@ -21,8 +21,8 @@ idem_testing::conformance_suite!({
 /// The themes with claims, completions and reads, because only these are ever prepared.
 const THEMES: [&str; 6] = ["transitions", "histories", "races", "duels", "keys", "results"];
 
-/// A sample is enough, because in the suite above, too, every second request of a trace goes to the store
-/// that prepares no statements.
+/// A sample of the cases is enough, because the suite above also sends every second request of a trace to the
+/// store that prepares no statements.
 #[test]
 fn without_prepared_statements() {
     let server = Arc::new(MariaDb::shared());

@@ -27,7 +27,7 @@ async fn what_a_transaction_has_locked_is_read_and_its_change_is_refused_and_del
             let row = format!("SELECT * FROM {table} WHERE scope = 'orders' AND `key` = '{name}' FOR UPDATE");
             other.execute(sqlx::AssertSqlSafe(row)).await.unwrap();
         }
-        // This store is like that of a new process.
+        // Like the store of a new process, this store remembers nothing.
         let fresh = builder.connect().await.unwrap();
         assert_eq!(replayed(&fresh, "done").await, Some(b"kept".to_vec()));
         let answer = claimed(&fresh, "locked").await.unwrap();

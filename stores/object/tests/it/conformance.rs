@@ -33,8 +33,8 @@ mod on_s3 {
     /// Two stores on a new bucket.
     async fn subject(aws: Arc<Aws>, buckets: Arc<AtomicUsize>) -> Subject {
         let objects = bucket(&aws, &format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed)));
-        // Both stores are on one machine, with one clock. The emulator takes seconds for hundreds of objects
-        // on a busy machine.
+        // Both stores are on one machine, with one clock. The timeout is long, because on a busy machine the
+        // emulator takes seconds for hundreds of objects.
         let open = async || {
             let builder = BucketStore::builder(objects.clone(), "records").clock_skew(Duration::ZERO);
             builder.operation_timeout(Duration::from_secs(120)).connect().await.unwrap()

@@ -35,7 +35,7 @@ pub struct Opener {
     settings: Arc<[(&'static str, String)]>,
     /// The statements that begin each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler does not pass the settings to the server.
+    /// Whether a pooler drops the settings, so that it is assumed to share its sessions.
     shared: Arc<AtomicBool>,
 }
 
@@ -47,9 +47,9 @@ const MARK: &str = "idem.session";
 const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
-/// The settings of each session, or of each transaction behind a pooler. Except the timeouts, they make
-/// statements over arrays find each key by the primary key. Without them, the planner may read a whole table
-/// that was never analyzed, and keep that plan.
+/// The settings of each session, or of each transaction behind a pooler. All settings except the timeouts
+/// make statements over arrays find each key by the primary key. Otherwise, the planner may read a whole
+/// table that was never analyzed, and keep that plan.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [

@@ -1,8 +1,8 @@
 //! Creates and migrates a layout, and refuses tables of another program.
 //!
-//! Many processes may start at once: one migrates under a lock, and the others then find the new layout. If a
-//! process is killed halfway, the next process continues with the version that is missing. No index is built
-//! under a lock that stops claims. This module does not know what a layout contains.
+//! Many processes may start at once. One of them migrates under a lock, and the others then find the new
+//! layout. If a process is killed halfway, the next process continues with the version that is missing. No
+//! index is built under a lock that stops claims. This module does not know what a layout contains.
 
 use std::time::Duration;
 
@@ -367,7 +367,7 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
 
 /// Begins a transaction that holds the lock of migrations. Returns whether the session has the lock.
 ///
-/// Does not wait for the lock, because that would be a deadlock: an index that another process builds is
+/// Does not wait for the lock, because the wait could be a deadlock. An index that another process builds is
 /// ready only after all earlier statements have ended, including a statement that waits for the lock.
 async fn lock(connection: &mut PgConnection) -> Result<bool, StoreError> {
     let begin = format!(

@@ -56,7 +56,7 @@ impl Row for PgRow {
 
 impl DriverTransaction for PgConnection {
     type Row = PgRow;
-    /// The nesting depth of the savepoint: the driver itself counts savepoints.
+    /// The nesting depth identifies the savepoint, because the driver itself counts savepoints.
     type Savepoint = usize;
 
     fn is_open(&mut self) -> bool {

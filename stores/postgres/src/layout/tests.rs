@@ -33,7 +33,7 @@ impl Named for Next {
 /// Migrates as a process of the next version does when it starts.
 async fn migrate(url: &str) -> Result<(), StoreError> {
     let mut settings = Settings::new(Source::of_url(url), "fleet");
-    // Shorter than the building of an index takes in these tests.
+    // Shorter than the time for which an index is built in these tests.
     settings.common.operation_timeout = Duration::from_secs(4);
     settings.prepare::<Next>().await.map(drop)
 }
@@ -87,8 +87,8 @@ async fn an_index_that_was_broken_off_is_built_by_the_next_process_and_claims_go
     let server = Postgres::start();
     let store = connect(&server).await;
     claim(&store, "before").await;
-    // Another program's transaction, for whose end every new index waits. The transaction does not use the
-    // table.
+    // A transaction of another program, which does not use the table. Every new index waits for the end of
+    // this transaction.
     let mut other = PgConnection::connect(&server.url()).await.unwrap();
     other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
     let killed = migrating(&server);

@@ -26,7 +26,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
     record(&first, "done", "kept").await;
     grant(&first, "in flight").await;
     read_only(&server, "set default_transaction_read_only = on");
-    // This store is like that of a new process.
+    // Like the store of a new process, this store remembers nothing.
     let store = open().operation_timeout(Duration::from_secs(3)).connect().await.unwrap();
     for _ in 0..2 {
         assert_eq!(replayed(&store, "done").await, Some(b"kept".to_vec()));

@@ -26,7 +26,7 @@ async fn the_servers_certificate_is_checked_and_what_does_not_fit_is_a_configura
                      where not ssl and backend_type = 'client backend' and pid <> pg_backend_pid() and client_port > 0";
         assert_eq!(server.sql(plain), "0", "{mode}");
     }
-    // This machine, by an address that does not count as local.
+    // This address leads to this machine, but does not count as local.
     let open = PostgresStore::connect(&server.url().replace("127.0.0.1", "0.0.0.0")).await.unwrap();
     let inspection = open.inspect().await.unwrap();
     let finding = inspection.findings.iter().find(|finding| finding.subject == "encryption").unwrap();

@@ -14,7 +14,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::support::*;
 
-/// Longer than many operations at once take on a busy machine.
+/// Longer than a busy machine needs for many operations at once.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Creates a table `seen`, and a trigger: for each `INSERT` of the store, it writes to `seen` how many
@@ -100,7 +100,7 @@ async fn a_transaction_holds_what_it_takes_over_and_no_key_that_it_is_refused() 
     assert_eq!(server.sql(locks), "1", "what it takes over it holds");
 }
 
-// On one thread, so that both claims are in one batch.
+// Runs on one thread, so that both claims are in one batch.
 #[tokio::test]
 async fn the_fence_of_a_claim_behind_one_that_waited_is_of_the_moment_at_which_it_was_granted() {
     let server = Postgres::shared();

@@ -14,7 +14,7 @@ type Answer = RedisResult<Value>;
 
 async fn connected(redis: &Redis) -> Arc<Pipelined> {
     let client = Client::open(redis.url()).unwrap();
-    // Like the store's connections: without a response timeout of its own.
+    // Like the store's connections, this connection has no response timeout.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     Arc::new(Pipelined::new(client.get_multiplexed_async_connection_with_config(&config).await.unwrap()))
 }

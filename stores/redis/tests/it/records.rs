@@ -25,7 +25,7 @@ async fn a_fresh_call_is_two_commands_and_a_replay_is_one() {
     sent();
     complete_all(&store, "", 10).await;
     let info = sent();
-    // Both scripts read, get the time and write.
+    // The scripts of the claim and of the completion both read, get the time, and write.
     for command in ["evalsha", "get", "set", "time"] {
         assert!(info.contains(&format!("cmdstat_{command}:calls=20,")), "{info}");
     }

@@ -1,4 +1,5 @@
-//! The migration to a made-up newer layout, so that the migration works when there is a real one.
+//! Tests the migration with a made-up newer layout, so that the migration works when there is a real newer
+//! layout.
 
 use idem_core::{Store, StoreErrorKind};
 use rusqlite::Connection;

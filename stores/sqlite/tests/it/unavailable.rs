@@ -31,7 +31,7 @@ fn impatient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap()
 }
 
-/// An impatient store on a new file. Its folder exists as long as the first value.
+/// An impatient store on a new file. Its folder is deleted when the first value is dropped.
 fn impatient_on_a_new_file() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");

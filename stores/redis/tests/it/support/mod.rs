@@ -11,7 +11,7 @@ use redis::{Client, Connection, cmd};
 
 pub(crate) use crate::requests::*;
 
-/// Longer than a busy machine stops a server or this process.
+/// Longer than the time for which a busy machine stops a server or this process.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The name of this key on the server.

@@ -14,7 +14,7 @@ pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A store on a new file. Its folder exists as long as the first value.
+/// A store on a new file. Its folder is deleted when the first value is dropped.
 pub fn opened() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");
