@@ -18,8 +18,8 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// A difference between the store's clock and this machine's that `doctor` still accepts. It reports a larger
-/// one, because people compare logs by their times.
+/// The largest difference between the store's clock and this machine's clock that `doctor` accepts. `doctor`
+/// reports a larger difference, because people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
 /// How many times each operation is measured.

@@ -70,7 +70,8 @@ impl Filter {
         self.state.contains(&None)
     }
 
-    /// Whether the options name no state. Then records in any state match, and records that cannot be read.
+    /// Whether the options name no state. If so, records in any state match, and so do records that cannot be
+    /// read.
     pub(crate) const fn is_of_any_state(&self) -> bool {
         self.state.is_empty()
     }

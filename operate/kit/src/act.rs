@@ -147,8 +147,8 @@ impl Decision {
         }
     }
 
-    /// Whether `record` is what this decision leaves in the store if the person saw the version `seen` before
-    /// it.
+    /// Whether `record` is what this decision leaves in the store. `seen` is the version that the person saw
+    /// before the decision.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =

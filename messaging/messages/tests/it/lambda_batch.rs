@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep};
 use crate::events::Events;
 use crate::message_support::{Failure, SCOPE, Shop, key};
 
-/// A message with an id and a text. The text names the order, and says how the order's call ends.
+/// A message with an id and a text. The text names the order, and says how the order's call ends or how many
+/// seconds it takes.
 fn message((id, body): &(&str, &str)) -> SqsMessage {
     let mut message = SqsMessage::default();
     (message.message_id, message.body) = (Some((*id).to_owned()), Some((*body).to_owned()));
