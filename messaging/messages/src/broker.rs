@@ -103,9 +103,9 @@ macro_rules! broker_methods {
             /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages whose handlers
             /// have not started, and waits for results that are still to be recorded
             /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
-            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
+            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) or
             /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), the broker's
-            /// values apply, if the broker reports them.
+            /// value applies, if the broker reports one.
             ///
             /// If the broker goes away, the source waits until it is back.
             ///
@@ -200,7 +200,7 @@ where
         None => message.group(),
     };
     let working = consumer.work(shutdown, messages, Some(&room), group, handler);
-    // Runs while handlers are still running, so that other workers get the unread messages at once.
+    // Gives the unread messages back while handlers still run, so that other workers get them at once.
     let stopping = async {
         let _ = ended.await;
         ended_in_time(&progress, async { reader.lock().await.stop().await }).await;

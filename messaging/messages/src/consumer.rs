@@ -282,8 +282,8 @@ impl<E> Consumer<E> {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
-    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled all the time, and requests no
-    /// more messages from its broker than there is room for.
+    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled even if the consumer is full,
+    /// and must itself request no more messages from its broker than there is room for.
     pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,

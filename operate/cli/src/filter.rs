@@ -76,7 +76,7 @@ impl Filter {
         self.state.is_empty()
     }
 
-    /// Whether state, lease and age match the options. An expired record matches only if `expired`.
+    /// Whether state, lease and age match the options. An expired record matches only if `expired` is true.
     pub(crate) fn takes(&self, record: &Record, now: Timestamp, expired: bool) -> bool {
         (self.state.is_empty() || self.state.contains(&Some(record.state)))
             && (expired || !is_over(record, now))
