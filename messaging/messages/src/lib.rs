@@ -251,7 +251,7 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
                 return tries.proposed(Reason::Exhausted);
             }
-            // A message whose body never ends in time is a poison message, too.
+            // The message may be the cause: each of its tries may run out of time.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
             // The message may be the cause: for example, a number in it is not finite, so it has no
             // fingerprint, or a time in it is zero and is used as the `ttl`.

@@ -60,7 +60,7 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     let before = here();
     let there = walk::now(store).await?;
     let after = here();
-    // The store read its clock between `before` and `after`.
+    // The store read its clock between `before` and `after`, so this is the smallest possible difference.
     let apart = before.since(there).max(there.since(after));
     let (standing, text) = match apart {
         Duration::ZERO => (Standing::Fine, "equal to this machine's".to_owned()),

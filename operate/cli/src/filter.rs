@@ -23,7 +23,7 @@ pub(crate) struct Filter {
     /// Only records first claimed longer ago than this, by the store's clock: 10m, 2h, 1d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     older: Option<Duration>,
-    /// Only records in flight whose lease has expired: their workers are gone
+    /// Only records in flight whose lease has expired: their workers are gone, or cannot reach the store
     #[arg(long)]
     lapsed: bool,
     /// Only records whose key begins with this text; refused if the store keeps digests of keys

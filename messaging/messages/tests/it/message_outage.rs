@@ -112,7 +112,7 @@ async fn a_message_whose_handler_panics_is_a_dead_letter_after_its_tries_in_an_o
         let messages = stream::iter(shop.broker.messages(&["1 poison"]));
         Consumer::new().max_tries(3).run(messages, &careful).await;
     }
-    // For a panic inside an idempotent call, the attempt of the call counts as the try.
+    // If an idempotent call panics, the number of its attempt counts as the number of the try.
     shop.broker.deliveries.set(None);
     for _ in 0..3 {
         shop.consume(Consumer::new().max_tries(3), &["3 panic"]).await;
