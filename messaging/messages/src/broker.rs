@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
-/// How long a broker may take at the shutdown to give back unread messages, and then again to close the
-/// connection.
+/// How long a broker may take at the shutdown to give back unread messages. To close the connection, it may
+/// take the same time again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A function that chooses the group of a message: messages for which it returns the same text are handled

@@ -60,7 +60,7 @@ impl Filter {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
-    /// The states that the options name. `unreadable` is left out, because it is no state of a record.
+    /// The states that the options name. `unreadable` is left out, because it is not a state of a record.
     pub(crate) fn states(&self) -> Vec<State> {
         self.state.iter().copied().flatten().collect()
     }

@@ -286,7 +286,7 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
     Err(recorded)
 }
 
-/// Refuses a key that has a record. A record whose only claim was released unused does not count.
+/// Refuses a key that has a record. A record does not count if its claims were all released unused.
 ///
 /// # Errors
 ///
