@@ -70,9 +70,9 @@ impl Shared {
     /// messages still runs here, the other worker finds the call in flight, and waits for it.
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
-        // Partitions are resumed here and not after the next assignment. If a partition is resumed just after
-        // it was assigned, librdkafka may lose the answer with its start offset, and then never fetches from
-        // the partition.
+        // Paused partitions are resumed here and not after the next assignment. If a partition is resumed
+        // just after it was assigned, librdkafka may lose the answer with its start offset, and then never
+        // fetches from the partition.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
         let mut done = TopicPartitionList::new();
         for partition in partitions {

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(offsets.to_change(8, 1).map(|(_, partitions)| partitions), [none.clone(), none.clone()]);
         offsets.done(&places[1]);
         assert_eq!(offsets.to_change(8, 1).map(|(_, partitions)| partitions), [none.clone(), one.clone()]);
-        // A third partition changes the shares, but not the state of the others.
+        // A third partition makes the shares smaller, but does not change which partitions are paused.
         offsets.assign(orders(2));
         assert_eq!(offsets.paused(&[orders(0), orders(1), orders(2)]), one);
         // However many partitions there are, a share is at least `least`, so that no handler is idle.

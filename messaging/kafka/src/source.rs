@@ -12,8 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// The worker holds up to this many times as many messages as the consumer takes at a time, including
-/// messages that wait for a retry.
+/// The worker holds at most `HELD` times as many messages as the consumer takes at a time, including messages
+/// that wait for a retry.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer can receive a record of this size, so the

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
-/// How long a broker may take at the shutdown to give back unread messages, and then again to close the
-/// connection.
+/// How long a broker may take at the shutdown to give back unread messages. To close the connection, it may
+/// take the same time again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A function that chooses the group of a message: messages for which it returns the same text are handled
@@ -43,8 +43,8 @@ pub trait Broker: Sized + Send {
 /// and `redrive`, which are the same for all brokers. The three arguments are the types of the source, of its
 /// message, and of the client's message. The source's message dereferences to the client's message. The
 /// source must have a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and
-/// the message must have a field `message`. The methods are not methods of the trait, because the compiler
-/// could then not show that their futures are `Send`.
+/// the message must have a field `message`. They are not methods of the trait, because then the compiler
+/// could not prove that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
@@ -99,13 +99,13 @@ macro_rules! broker_methods {
                 self.run_until(::std::future::pending(), consumer, handler).await
             }
 
-            /// Handles messages until `shutdown` ends. Then it waits for the running handlers
+            /// Handles messages until `shutdown` ends. Then the source waits for the running handlers
             /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages whose handlers
             /// have not started, and waits for results that are still to be recorded
             /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
-            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
+            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) or
             /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), the broker's
-            /// values apply, if the broker reports them.
+            /// value applies, if the broker reports one.
             ///
             /// If the broker goes away, the source waits until it is back.
             ///
@@ -168,8 +168,8 @@ macro_rules! broker_methods {
     };
 }
 
-/// Handles the messages of a reader until `shutdown` ends; [`broker_methods`](crate::broker_methods) calls
-/// it. Failures of the broker are counted in the summary.
+/// Handles the messages of a reader until `shutdown` ends. Failures of the broker are counted in the summary.
+/// [`broker_methods`](crate::broker_methods) calls this function.
 pub async fn work<R, H, F, T, E>(
     reader: R,
     plan: Plan,
@@ -200,7 +200,7 @@ where
         None => message.group(),
     };
     let working = consumer.work(shutdown, messages, Some(&room), group, handler);
-    // Runs while handlers are still running, so that other workers get the unread messages at once.
+    // Gives the unread messages back while handlers still run, so that other workers get them at once.
     let stopping = async {
         let _ = ended.await;
         ended_in_time(&progress, async { reader.lock().await.stop().await }).await;

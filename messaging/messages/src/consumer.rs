@@ -26,7 +26,8 @@ use super::settings::Settings;
 use super::work::{Stage, Works};
 use super::{Delivery, Disposition, Progress, Room, Summary, pauses};
 
-/// The first and the longest pause after an error of the stream, while one error follows another.
+/// The pause after the first error of the stream, and the longest pause. The pause grows while one error
+/// follows another.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
 
 /// Decides from the error of a handler how its message is settled: see [`Consumer::dispose`].
@@ -34,10 +35,10 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 
 /// How the messages of a stream are handled.
 ///
-/// The handler runs for each message, and the message is settled as [`settle`](super::settle) says: it is
-/// acknowledged only after its result was recorded (or cannot be recorded: see
-/// [`Outcome::Unrecorded`](idem_runtime::Outcome)). If a handler panics, only its own message is retried, up
-/// to [`max_tries`](Self::max_tries).
+/// The handler runs for each message, and the message is settled as [`settle`](super::settle) says. If the
+/// handler returns the result of its idempotent call, the message is acknowledged only if that result was
+/// recorded, or cannot be recorded (see [`Outcome::Unrecorded`](idem_runtime::Outcome)). If a handler panics,
+/// only its own message is retried, up to [`max_tries`](Self::max_tries).
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
 /// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
@@ -281,8 +282,8 @@ impl<E> Consumer<E> {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
-    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled all the time, and requests no
-    /// more messages from its broker than there is room for.
+    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled even if the consumer is full,
+    /// and must itself request no more messages from its broker than there is room for.
     pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,

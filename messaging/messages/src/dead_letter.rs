@@ -19,7 +19,7 @@ pub const KEY: &str = "idem-key";
 /// The header with the number of tries.
 pub const TRIES: &str = "idem-tries";
 
-/// The header with the broker's name of the consumer that set the message aside, such as a consumer group.
+/// The header with the name of the consumer that set the message aside, such as the name of a consumer group.
 pub const CONSUMER: &str = "idem-consumer";
 
 /// The header with the subject, topic or queue that the message was sent to.

@@ -126,7 +126,7 @@ pub trait Delivery {
     }
 
     /// Messages of one group are handled one after another, in the order in which they came. `None`, the
-    /// default, means that the message is in no order.
+    /// default, means that the message belongs to no group.
     ///
     /// A message of a group is retried in its place, after its pause, and later messages of the group wait.
     /// No message of the group goes back to the broker meanwhile, so the broker's count of deliveries does

@@ -84,7 +84,9 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | the call is misconfigured | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
 ///
 /// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
-/// otherwise. If `call` makes several idempotent calls, the last one that ended without a value decides.
+/// otherwise. If `call` returns an error after several idempotent calls, the last one that ended without a
+/// value decides. If `call` returns `Ok` although an idempotent call in it failed, the message is
+/// acknowledged.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -118,7 +120,7 @@ pub(crate) struct Decision {
     /// How the call got its result.
     pub(crate) outcome: Option<Outcome>,
     pub(crate) cause: Cause,
-    /// The number of the attempt that `choose` gets.
+    /// The attempt number that `choose` gets.
     pub(crate) attempt: u32,
 }
 
@@ -200,8 +202,8 @@ impl Tries {
     }
 }
 
-/// As [`settle`], but if a body failed or no idempotent call was made, `choose` decides how the message is
-/// settled. The observer belongs to the caller, and stays alive when the call is dropped.
+/// As [`settle`], but if the handler fails and idem did not refuse its call, `choose` decides how the message
+/// is settled. `observation` belongs to the caller, and stays alive when the call is dropped.
 pub(crate) async fn settle_by<F, T, E>(
     observation: &Arc<Observation>,
     call: F,
@@ -217,7 +219,7 @@ where
         if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
     let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
     let disposition = match &value {
-        // A retry, because otherwise nobody would call again.
+        // A retry, because only another delivery makes the call again.
         Ok(_) if !kept => Disposition::Retry { after: pause(attempt) },
         Ok(_) => Disposition::Acknowledge,
         Err(error) => {
@@ -242,17 +244,17 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::ResultNotStored { .. } => return Disposition::Acknowledge,
             Error::Store { source, .. } => match source.kind() {
                 StoreErrorKind::CorruptRecord => Reason::CorruptRecord,
-                // Nothing but the key can be too large before the body runs.
+                // Before the body runs, only the key can be too large.
                 StoreErrorKind::TooLarge => Reason::InvalidKey,
                 _ => return AT_ONCE,
             },
             Error::NotRecorded { source, .. } if !is_of_the_store(source.kind()) => {
                 return tries.proposed(Reason::Exhausted);
             }
-            // A message whose body never ends in time is a poison message, too.
+            // The message may be the cause: each of its tries may run out of time.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            // The message may be the cause: for example, an amount in it cannot be part of a fingerprint, or
-            // a duration in it is zero.
+            // The message may be the cause: for example, a number in it is not finite, so it has no
+            // fingerprint, or a time in it is zero and is used as the `ttl`.
             Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
             Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {

@@ -44,7 +44,7 @@ impl Observation {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
 
-    /// Runs a handler, so that [`in_tasks`](super::in_tasks) finds this observer.
+    /// Runs a handler. Inside the handler, [`in_tasks`](super::in_tasks) finds this observer.
     pub(crate) fn around<F: Future>(self: &Arc<Self>, handler: F) -> impl Future<Output = F::Output> {
         HANDLER.scope(self.clone(), handler)
     }

@@ -63,7 +63,7 @@ impl fmt::Display for StoredLetter {
     }
 }
 
-/// Whether a header with this name was added to the dead letter, and is not one of the message's own headers.
+/// Whether idem adds a header with this name to dead letters. All other headers are the message's own.
 #[must_use]
 pub fn is_header_of_letter(name: &str) -> bool {
     HEADERS.iter().any(|own| own.eq_ignore_ascii_case(name))
@@ -112,7 +112,7 @@ impl Redrive {
     /// record stays.
     ///
     /// The record is found by its digest, in a walk over the failed records of the operation. If the store
-    /// itself has digests of keys (`StoreExt::digest_keys`), no record is found; use the command
+    /// holds digests instead of keys (`StoreExt::digest_keys`), no record is found; use the command
     /// `idem forget` instead.
     pub fn forgetting<St: Store>(mut self, store: &St) -> Self {
         self.store = Some(DynStore::new(store.clone()));

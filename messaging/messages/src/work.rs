@@ -125,8 +125,8 @@ where
         place
     }
 
-    /// Runs the handler when it is the message's turn. Runs it again after a wait for the store or for a
-    /// duplicate, and after a pause if the message is retried in its place. Returns how the message is
+    /// Runs the handler when it is the message's turn, and again after a wait for the store or for a
+    /// duplicate, or after a pause if the message is retried in its place. Returns how the message is
     /// settled, or `None` if the shutdown came first.
     async fn decide(
         &self,

@@ -54,7 +54,7 @@ impl Received {
         Some(format!("{}#{}", info.stream, info.stream_sequence))
     }
 
-    /// The message's own headers, except those that the server acts on.
+    /// The message's own headers, except an earlier error text and the headers that the server acts on.
     fn own_headers(&self) -> HeaderMap {
         self.message.headers.as_ref().map(|headers| copied(headers, |name| name != ERROR)).unwrap_or_default()
     }

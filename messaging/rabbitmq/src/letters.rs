@@ -33,8 +33,8 @@ impl Link {
     }
 
     async fn send_back(&self, letter: &BasicGetMessage, origin: String) -> Result<(), Error> {
-        // The message without the headers of its dead letter. The headers with its first exchange and routing
-        // key stay.
+        // Leaves out the headers of the dead letter, but keeps the headers with the exchange and the routing
+        // key that the message was first sent with.
         let properties = copied(&letter.delivery.properties, |name| !is_header_of_letter(name), &[]);
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }

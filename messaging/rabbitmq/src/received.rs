@@ -31,7 +31,7 @@ impl Received {
         Self { message, link, copied: AtomicBool::default() }
     }
 
-    /// Acknowledges the message after a copy is stored.
+    /// Publishes a copy, unless one is stored already, and then acknowledges the message.
     async fn replaced_by(&self, publish: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
         if !self.copied.load(Ordering::Relaxed) {
             publish.await?;

@@ -82,7 +82,7 @@ impl Received {
                 attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
             }
         }
-        // By the message's own id, a FIFO queue drops a second copy.
+        // The copy has the message's id, so a FIFO queue drops a second copy.
         let letter = copy(client, dead_letters, &self.message, self.id());
         match letter.set_message_attributes(Some(attributes)).send().await {
             Err(error) if is_of_the_message(&error) && !new.is_empty() => Ok(false),

@@ -18,8 +18,8 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// A difference between the store's clock and this machine's that `doctor` still accepts. It reports a larger
-/// one, because people compare logs by their times.
+/// The largest difference between the store's clock and this machine's clock that `doctor` accepts. `doctor`
+/// reports a larger difference, because people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
 /// How many times each operation is measured.
@@ -60,7 +60,7 @@ async fn clock(store: &DynStore, found: &mut Inspection) -> Result<(), StoreErro
     let before = here();
     let there = walk::now(store).await?;
     let after = here();
-    // The store read its clock between `before` and `after`.
+    // The store read its clock between `before` and `after`, so this is the smallest possible difference.
     let apart = before.since(there).max(there.since(after));
     let (standing, text) = match apart {
         Duration::ZERO => (Standing::Fine, "equal to this machine's".to_owned()),

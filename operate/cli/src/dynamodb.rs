@@ -1,4 +1,4 @@
-//! Opens a DynamoDB table by its URL. Credentials and region come from where the AWS tools find them.
+//! Opens a DynamoDB table by its URL. Credentials and region come from the sources that the AWS tools use.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ pub(crate) struct Filter {
     /// Only records first claimed longer ago than this, by the store's clock: 10m, 2h, 1d
     #[arg(long, value_name = "SPAN", value_parser = span)]
     older: Option<Duration>,
-    /// Only records in flight whose lease has expired: their workers are gone
+    /// Only records in flight whose lease has expired: their workers are gone, or cannot reach the store
     #[arg(long)]
     lapsed: bool,
     /// Only records whose key begins with this text; refused if the store keeps digests of keys
@@ -60,7 +60,7 @@ impl Filter {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
 
-    /// The states that the options name. `unreadable` is left out, because it is no state of a record.
+    /// The states that the options name. `unreadable` is left out, because it is not a state of a record.
     pub(crate) fn states(&self) -> Vec<State> {
         self.state.iter().copied().flatten().collect()
     }
@@ -70,12 +70,13 @@ impl Filter {
         self.state.contains(&None)
     }
 
-    /// Whether the options name no state. Then records in any state match, and records that cannot be read.
+    /// Whether the options name no state. If so, records in any state match, and so do records that cannot be
+    /// read.
     pub(crate) const fn is_of_any_state(&self) -> bool {
         self.state.is_empty()
     }
 
-    /// Whether state, lease and age match the options. An expired record matches only if `expired`.
+    /// Whether state, lease and age match the options. An expired record matches only if `expired` is true.
     pub(crate) fn takes(&self, record: &Record, now: Timestamp, expired: bool) -> bool {
         (self.state.is_empty() || self.state.contains(&Some(record.state)))
             && (expired || !is_over(record, now))

@@ -95,7 +95,7 @@ enum Command {
     Outbox(outbox::Outbox),
     /// Delete expired records
     Purge(purge::Purge),
-    /// Count records by state and operation, with the oldest and the sizes; once, or again and again
+    /// Count records by state and operation, with ages and the sizes of results; once, or again and again
     #[command(alias = "scopes")]
     Stats(stats::Stats),
     /// Check the store's server, its settings and its clock, and time each operation

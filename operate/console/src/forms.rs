@@ -18,7 +18,7 @@ pub(crate) struct Issued {
     pub(crate) key: RecordKey,
     /// The record as the page shows it.
     pub(crate) shown: Shown,
-    /// The decision that the page asks to confirm, and its reason.
+    /// The decision that the page asks to confirm, and the person's reason for this decision.
     pub(crate) decided: Option<(Decision, Option<String>)>,
 }
 

@@ -24,7 +24,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     ),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
-    // With `no-referrer`, a browser would send a form with the origin `null`.
+    // With `no-referrer`, a browser would send a form with the origin `null`, which `is_own` refuses.
     (header::REFERRER_POLICY, "same-origin"),
     (header::CACHE_CONTROL, "no-store"),
 ];
@@ -47,8 +47,9 @@ pub(crate) fn host(request: &Request) -> &str {
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
 }
 
-/// Whether no other site made the browser send this request. `Sec-Fetch-Site` shows this, and for a form
-/// `Origin` must show it, too. A person may follow a link from another site to the console.
+/// Whether this request comes from the console's own pages and not from a page of another site, as
+/// `Sec-Fetch-Site` shows. For a form, `Origin` must show this, too. A person may follow a link from another
+/// site to the console.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);

@@ -85,8 +85,8 @@ impl Login {
         Self { token, is_local: false, origin: None, sessions: Mutex::default() }
     }
 
-    /// Answers only programs of this machine. Use it if the console listens on a loopback address without a
-    /// proxy in front.
+    /// Answers only programs of this machine. Use this method if the console listens on a loopback address
+    /// without a proxy in front.
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.is_local = true;

@@ -147,8 +147,8 @@ impl Decision {
         }
     }
 
-    /// Whether `record` is what this decision leaves in the store if the person saw the version `seen` before
-    /// it.
+    /// Whether `record` is what this decision leaves in the store. `seen` is the version that the person saw
+    /// before the decision.
     fn leaves(&self, seen: Seen, record: Option<&Record>) -> bool {
         let Some(record) = record else { return matches!(self, Self::Forget) };
         let is_of_seen =
@@ -286,7 +286,7 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
     Err(recorded)
 }
 
-/// Refuses a key that has a record. A record whose only claim was released unused does not count.
+/// Refuses a key that has a record. A record does not count if its claims were all released unused.
 ///
 /// # Errors
 ///

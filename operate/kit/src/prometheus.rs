@@ -37,7 +37,7 @@ pub fn text(counted: &Counted) -> String {
         head(&mut text, name, help);
         let field = field(name);
         for (operation, figures) in &scopes {
-            // A store may not report the size of results.
+            // Some stores do not report the size of results.
             if field == "result_bytes" && figures["results_of_unknown_size"] != 0 {
                 continue;
             }

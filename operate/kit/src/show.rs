@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::text::{self, date, safe, span};
 
-/// The JSON of a record, with its steps, and its result if `with_value`.
+/// The JSON of a record with its steps. It contains the result if `with_value` is true.
 #[must_use]
 pub fn json(key: &RecordKey, record: Record, now: Timestamp, with_key: bool, with_value: bool) -> String {
     let (result, steps) = (record.result.clone(), record.steps.clone());

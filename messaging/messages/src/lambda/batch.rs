@@ -215,7 +215,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
                 let cut_off = deadline.checked_sub(CUT_OFF).unwrap_or(deadline);
                 let _ = timeout_at(cut_off, working).await;
                 // Waits for work in the background, because Lambda freezes that work after the response.
-                // Without a deadline, nobody knows how long to wait.
+                // Without a deadline, the batch does not wait, because it does not know for how long.
                 let time_left = cut_off.saturating_duration_since(Instant::now());
                 report::drained(idem_runtime::drain(time_left).await);
             }

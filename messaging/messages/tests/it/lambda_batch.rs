@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep};
 use crate::events::Events;
 use crate::message_support::{Failure, SCOPE, Shop, key};
 
-/// A message with an id and a text. The text names the order, and says how the order's call ends.
+/// A message with an id and a text. The text names the order, and says how the order's call ends or how many
+/// seconds it takes.
 fn message((id, body): &(&str, &str)) -> SqsMessage {
     let mut message = SqsMessage::default();
     (message.message_id, message.body) = (Some((*id).to_owned()), Some((*body).to_owned()));
@@ -141,7 +142,7 @@ async fn no_lease_reaches_beyond_the_deadline_and_a_panic_of_on_reject_is_an_eve
         OnReject::Acknowledge
     });
     let records = standard(&[("1", "1 final"), ("2", "2 final"), ("3", "3 60")]);
-    // The lease of the third record is renewed.
+    // The lease of the third record is renewed, but never beyond the deadline.
     let looking = async {
         let (begin, mut longest) = (Instant::now(), Duration::ZERO);
         while begin.elapsed() < Duration::from_secs(4) {

@@ -106,13 +106,13 @@ async fn a_message_whose_handler_panics_is_a_dead_letter_after_its_tries_in_an_o
     assert_eq!(shop.broker.heard(), ["reject 1 panicked", "ack 2"]);
     assert_eq!((summary.panicked, summary.rejected), (10, 1));
     assert!(events.names().contains(&"message_panicked".to_owned()));
-    // For a message in no order, the broker counts the tries.
+    // The broker counts the tries of a message without a group.
     for deliveries in [2, 3] {
         shop.broker.deliveries.set(Some(deliveries));
         let messages = stream::iter(shop.broker.messages(&["1 poison"]));
         Consumer::new().max_tries(3).run(messages, &careful).await;
     }
-    // For a panic inside an idempotent call, the attempt of the call counts as the try.
+    // If an idempotent call panics, the number of its attempt counts as the number of the try.
     shop.broker.deliveries.set(None);
     for _ in 0..3 {
         shop.consume(Consumer::new().max_tries(3), &["3 panic"]).await;

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the exchange of the dead letters has no queue. If each failed rejection used up a delivery, one a
-/// second, the delivery limit would be reached earlier.
+/// How long the exchange of the dead letters has no queue. Rejections fail meanwhile. If they used up
+/// deliveries, the message would reach its delivery limit in less than this time.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]
@@ -234,8 +234,8 @@ async fn unread_messages_go_back_while_a_handler_still_runs(rabbit: &Node) {
     assert_eq!((summary.taken, summary.acknowledged, summary.broker_errors), (1, 1, 0), "{summary:?}");
 }
 
-/// A look gives the letters back, and RabbitMQ drops a message that was given back more often than the
-/// queue's `x-delivery-limit` allows.
+/// Each listing gives the letters back to the queue. RabbitMQ drops a message that was given back more often
+/// than the queue's `x-delivery-limit` allows.
 async fn letters_of_a_quorum_queue_outlive_any_number_of_looks(rabbit: &Node) {
     let (orders, dead) = (Orders::open(rabbit, "looks").await, "looks-quorum");
     let mut arguments = FieldTable::default();

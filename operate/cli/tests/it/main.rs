@@ -1,4 +1,4 @@
-//! The operator's command `idem`, run as a script and as a person would.
+//! The operator's command `idem`, run without a terminal as by a script, and on a terminal as by a person.
 
 #[cfg(feature = "console")]
 mod console;

@@ -1,4 +1,4 @@
-//! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and the runbook has a
+//! The alert rules and the dashboard in `ops/` use metrics and labels that exist, and `docs/alerts.md` has a
 //! section for each alert.
 
 use std::collections::BTreeSet;
