@@ -37,7 +37,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the marks of a store that is not wrapped.
+    /// Reads the marks that wrappers left in this store. Give the bare store, not a wrapped one.
     ///
     /// # Errors
     ///

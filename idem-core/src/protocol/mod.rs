@@ -7,6 +7,12 @@
 //!
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock.
 //!
+//! In the table, *lapsed* means that the body began and did not end: the record is in flight with a lease
+//! that is over, or its holder released it as abandoned. A claimant *recovers* if its operation has a
+//! `recover`. A claimant *settles* if it recovers and has the in-doubt policy. *Mine* means that the record
+//! has the owner and the fence of the request. A fingerprint is *another* only if both the record and the
+//! claim have one.
+//!
 //! | operation | when | then | answer |
 //! |---|---|---|---|
 //! | [`claim`] | a live record has another fingerprint | | `Mismatch` |
@@ -40,11 +46,6 @@
 //! | | in doubt | completed, failed or released | `Resolved` |
 //! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
 //!
-//! *Lapsed* means that the body began and did not end: the record is in flight with a lease that is over, or
-//! its holder released it as abandoned. A claimant *recovers* if its operation has a `recover`. A claimant
-//! *settles* if it recovers and has the in-doubt policy. *Mine* means that the record has the owner and the
-//! fence of the request.
-//!
 //! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!
 //! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
@@ -53,9 +54,8 @@
 //! because other callers have got `Exhausted` by then.
 //!
 //! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,
-//! and a lapsed lease is *in doubt* if either that policy or the policy of the new claim says so. A
-//! fingerprint is *another* only if both the record and the claim have one; a claim without a fingerprint
-//! keeps the recorded one.
+//! and a lapsed lease is *in doubt* if either that policy or the policy of the new claim says so. A claim
+//! without a fingerprint keeps the recorded one.
 
 mod apply;
 mod build;

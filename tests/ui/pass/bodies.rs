@@ -1,4 +1,4 @@
-//! Bodies without a value at the end, with control flow, on one line and recursive; lints that are expected.
+//! Each function has another kind of body: no value at its end, control flow, one line, recursion, lints.
 use idem::{Error, MemoryStore, idempotent};
 
 #[idempotent(key = "{id}", store = store)]

@@ -118,7 +118,7 @@ async fn claim<St: Store>(
     }
 }
 
-/// A request that passed all checks and whose key can be claimed.
+/// A request that passed all checks that need no answer of the store. Its key is claimed next.
 struct Prepared {
     operation: Operation,
     key: Key,

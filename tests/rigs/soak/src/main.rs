@@ -76,7 +76,7 @@ struct Soak {
     /// How long to disturb the workers.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// The seed of all random choices; random and printed, unless given.
+    /// The seed of all random choices; a random one unless given. It is printed in any case.
     #[arg(long)]
     seed: Option<u64>,
     /// How many keys; 200 for each second unless given. Workers start with the first keys and move on to new

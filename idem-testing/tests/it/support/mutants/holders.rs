@@ -52,7 +52,8 @@ pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
 
-/// After a worker has settled a doubt and released its claim, its requests are still accepted.
+/// A worker takes over a key and leaves it in doubt without starting the body. The record keeps the worker's
+/// fence, so the worker's later requests are still accepted.
 pub fn keeps_the_fence(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_fence(before.fence))
 }
