@@ -3,8 +3,8 @@
 use idem_mysql::MySqlStore;
 use idem_runtime::Store;
 use idem_runtime::protocol::{RecordStep, RecordedStep, StoredResult};
-use idem_test_servers::MariaDb;
-use sqlx::{Executor as _, MySqlPool};
+use idem_test_servers::{MariaDb, until};
+use sqlx::{Connection as _, Executor as _, MySqlConnection, MySqlPool};
 
 use crate::support::{a_purge_looks_once, both_ways, grant, key, new_table, record, run};
 
@@ -67,4 +67,20 @@ async fn the_steps_of_a_record_go_with_it_and_those_of_one_deleted_by_hand_are_r
         let steps = stepped(&store, "kept", bytes).await;
         assert_eq!(store.get(&key("kept")).await.unwrap().unwrap().steps, steps);
     }
+}
+
+/// At another level than `READ COMMITTED`, a batch would also lock gaps, where other processes insert keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_waits_has_locked_rows_and_no_gaps() {
+    let server = MariaDb::start();
+    let store = MySqlStore::builder(&server.url()).table("waiting").connect().await.unwrap();
+    stepped(&store, "a", 10).await;
+    let mut other = MySqlConnection::connect(&server.url()).await.unwrap();
+    other.execute("START TRANSACTION; SELECT * FROM waiting_steps FOR UPDATE").await.unwrap();
+    let forgotten = tokio::spawn(async move { store.forget(&key("a")).await });
+    let waits = "select trx_isolation_level from information_schema.innodb_trx where trx_state = 'LOCK WAIT'";
+    until("the batch waits", || !server.sql(waits).is_empty());
+    assert_eq!(server.sql(waits), "READ COMMITTED");
+    other.close().await.unwrap();
+    assert!(forgotten.await.unwrap().unwrap());
 }
