@@ -602,14 +602,10 @@ impl State {
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
-        let is_old = |at: Option<Instant>, age| at.is_none_or(|at| at.elapsed() > age);
-        if caller.way == Way::Run
-            && requests.under_way == 0
-            // If a claim is granted too late, the engine renews the lease first, and the renewal may take as
-            // long as a claim.
-            && is_old(requests.sent, patience + ANSWER_IS_OLD + AT_ONCE)
-            && is_old(requests.ended, ANSWER_IS_OLD + AT_ONCE)
-        {
+        let is_old = |at: Instant| at.elapsed() > patience + ANSWER_IS_OLD + AT_ONCE;
+        // If a claim is granted too late, the engine renews the lease first, and the renewal may take as long
+        // as a claim.
+        if caller.way == Way::Run && requests.under_way == 0 && requests.answered.is_none_or(is_old) {
             self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
         }
     }

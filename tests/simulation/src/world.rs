@@ -97,8 +97,8 @@ pub struct KeyState {
 #[derive(Clone, Copy, Default)]
 pub struct Requests {
     pub under_way: u32,
-    pub sent: Option<Instant>,
-    pub ended: Option<Instant>,
+    /// When the store last answered one of them.
+    pub answered: Option<Instant>,
 }
 
 #[derive(Default)]
