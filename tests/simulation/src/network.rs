@@ -455,7 +455,7 @@ impl Store for SimStore {
 
     fn max_result_bytes(&self) -> Option<usize> {
         // Some clients do not know the limit of their server.
-        (self.process % 2 == 0).then_some(LARGEST)
+        self.process.is_multiple_of(2).then_some(LARGEST)
     }
 
     fn waiters(&self) -> &Waiters {
