@@ -38,7 +38,7 @@ use proc_macro::TokenStream;
 /// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
 /// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
-/// | `on_crash = "rerun"` or `"in_doubt"` | what to do when a lease expired and there is no result | `"rerun"` |
+/// | `on_crash = "rerun"` or `"in_doubt"` | what the next call does after a crash: it runs the body, or reports the doubt | `"rerun"` |
 /// | `recover = path` | an async function that the engine calls before it runs the body again: if it returns `Ok(Some(value))`, that value is the result | none |
 /// | `max_attempts = 5` | how often the body may be started | no limit |
 /// | `timeout = "2m"` | how long one attempt may take; then its body is dropped, as in a crash | no limit |

@@ -62,7 +62,7 @@ pub(crate) enum Pace {
     By(Expr),
 }
 
-/// What to do when a lease expired and there is no result.
+/// What the next call does after a crash: a lease expired, and no result is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCrash {
     /// Run the body again.

@@ -444,7 +444,7 @@ pub enum Outcome {
     },
     /// Its body ran, but its result was not recorded in time. If the store failed for longer than the store
     /// timeout, recording may continue in the background. If the key was released or its record was deleted,
-    /// the result is given up. Until a result is recorded, another caller may run the body again.
+    /// the engine drops the result. Until a result is recorded, another caller may run the body again.
     #[non_exhaustive]
     Unrecorded {
         /// Which attempt it was; from 1.

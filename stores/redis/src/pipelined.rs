@@ -55,7 +55,7 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// When the task was started that will send the waiting requests; `None` if there is no such task.
+    /// When the queue started the task that sends the waiting requests; `None` if no task is running.
     served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest recent answer.

@@ -220,7 +220,7 @@ async fn until_timeout<B: Future>(
         Ended::Returned(result) => Ok(result),
         Ended::Panicked(payload) => resume_unwind(payload),
         Ended::TimedOut(after) => Err(after),
-        // Does not happen, because there is no claim.
+        // Only a claim has a lease, and this call has no claim.
         Ended::LeaseLost => Err(Duration::ZERO),
     }
 }

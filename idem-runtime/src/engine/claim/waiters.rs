@@ -204,7 +204,7 @@ impl<S: Store> PollTask<S> {
     async fn run(self) {
         let mut pauses = backoff().build();
         let mut fence = None;
-        // There is no pause before the first reading, because the key may have changed since the refusal.
+        // The first reading comes at once, because the key may have changed since the refusal.
         loop {
             let polls = self.waiters.polls();
             if self.poll.result.receiver_count() == 0 {

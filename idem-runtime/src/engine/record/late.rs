@@ -58,7 +58,7 @@ impl<S: Store> Claimed<S> {
         self.call.runtime.spawn(late.record());
     }
 
-    /// Reports that this result is given up.
+    /// Reports that the engine stops trying to record this result.
     pub(crate) fn report_unrecorded(&self, request: &Complete, error: Option<&StoreError>) {
         self.report(&error.map_or(Event::SUPERSEDED, |error| Event::UNRECORDED.by(error)));
         self.call.process.late_recording().tell(|| Unrecorded {

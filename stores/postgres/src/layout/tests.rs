@@ -1,4 +1,4 @@
-//! The migration to the next layout. There is no next layout yet, so the tests make one up.
+//! The migration to a next layout. The shipped layout is the first, so the tests define the next one.
 
 use std::time::{Duration, Instant};
 
