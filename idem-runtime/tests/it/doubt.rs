@@ -11,24 +11,28 @@ use tokio::time::sleep;
 use crate::events::Events;
 use crate::support::{Failure, LEASE, crashed_worker, operation, record_key};
 
-/// The worker's renewals fail until its lease is over. Then another call finds the lease lapsed.
+/// The worker's renewals fail until its lease is over. Then another call finds the lease lapsed. The store must
+/// confirm the claim before the step starts, so the renewal that fails is sent again.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_alive_in_doubt_goes_on_and_its_result_counts() {
     let (events, _guard) = Events::start();
     let (store, cautious) = (FaultStore::new(MemoryStore::new()), operation().on_crash(OnCrash::InDoubt));
     store.always(OperationKind::Renew, Fault::FailBefore);
     let call = cautious.run(&store, "k", || async {
-        sleep(LEASE * 2).await;
-        idem::step("charge", || async { Ok::<_, Failure>(7) }).await
+        sleep(LEASE * 9 / 4).await;
+        let renewals = store.asked(OperationKind::Renew);
+        store.next(OperationKind::Renew, Fault::FailBefore);
+        idem::step("charge", || async { Ok::<_, Failure>(store.asked(OperationKind::Renew) - renewals) })
+            .await
     });
     let rival = async {
         sleep(LEASE + Duration::from_secs(1)).await;
-        let refused = cautious.run(&store, "k", || async { Ok::<_, Failure>(9) }).await;
+        let refused = cautious.run(&store, "k", || async { Ok::<_, Failure>(0) }).await;
         assert_eq!(refused.unwrap_err().kind(), "in_doubt");
         store.always(OperationKind::Renew, None);
     };
     let (ended, ()) = join(call, rival).await;
-    assert_eq!(ended.unwrap(), 7);
+    assert_eq!(ended.unwrap(), 2);
     let record = store.get(&record_key("k")).await.unwrap().unwrap();
     assert_eq!(record.state, State::Completed);
     assert_eq!(events.only("held_in_doubt")[0], "WARN");

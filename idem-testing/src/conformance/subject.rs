@@ -1,6 +1,7 @@
 //! The subject of a check: a store, its handles, and assumptions about its clock.
 
 use std::any::Any;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use idem_core::Store;
@@ -21,7 +22,7 @@ pub(super) enum Clock {
 pub struct Profile {
     pub(super) clock: Clock,
     pub(super) short: Duration,
-    pub(super) one_in: usize,
+    one_in: usize,
 }
 
 impl Profile {
@@ -48,14 +49,26 @@ impl Profile {
     /// races (of at least 100 callers) and the steps of one record (at least 200). Use it for a server that
     /// takes long for each request, such as an emulator, and for a second path to a store that another test
     /// checks in full.
+    ///
+    /// With `IDEM_SAMPLE=n` in the environment, every store with its own clock runs one in `n` of what it
+    /// would run otherwise.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
     }
 
+    /// One in how many of the cases run.
+    pub(super) fn one_in(&self) -> usize {
+        let further = match self.clock {
+            Clock::Tokio => None,
+            Clock::Real => std::env::var("IDEM_SAMPLE").ok().and_then(|text| text.trim().parse().ok()),
+        };
+        self.one_in * further.map_or(1, NonZeroUsize::get)
+    }
+
     /// This sample's part of `all`, but not less than `least`.
     pub(super) fn part_of(&self, all: usize, least: usize) -> usize {
-        (all / self.one_in).max(least)
+        (all / self.one_in()).max(least)
     }
 
     /// The same profile, for checks in which tokio's clock cannot be paused.

@@ -8,5 +8,5 @@ use crate::seed;
 const LENGTH: usize = 8_000;
 
 pub(crate) async fn a_long_random_history(t: &Trial) -> Checked {
-    history(t, seed(), LENGTH / t.profile.one_in).await
+    history(t, seed(), LENGTH / t.profile.one_in()).await
 }

@@ -123,7 +123,7 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
         if has_steps { kind == OperationKind::RecordStep } else { about(*last) == kind }
     });
     let now = Now::of(t, &mut Oracle::new(t.is_exact())).await?;
-    let one_in = t.profile.one_in;
+    let one_in = t.profile.one_in();
     let first = usize::try_from(seed() % u64::try_from(one_in).unwrap_or(1)).unwrap_or_default();
     let traces = chosen.enumerate().skip(first).step_by(one_in).map(|(number, trace)| {
         let now = &now;
