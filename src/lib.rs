@@ -58,7 +58,9 @@
 //! | `transaction = tx` | once, and once more after each crash | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
 //! | `idem::step(..)` in a body | the step: once, and again only if its worker ended before the store acknowledged the step's record | one for each step | at least once, and never again after the step's record was acknowledged |
 //!
-//! The page `docs/guarantees.md` of the book says what these words mean and what they do not cover.
+//! An error that is not terminal, or a value that `record_if` refuses, releases the key, so the next call
+//! starts the body again. The page `docs/guarantees.md` of the book says what these words mean and what they
+//! do not cover.
 //!
 //! # The book
 //!

@@ -43,7 +43,7 @@ pub trait RecordsIn<C>: TransactionStore {
     fn is_open(connection: &mut C) -> bool;
 
     /// Takes the key for this transaction, if the key is free. No other transaction gets the key until this
-    /// one ends. The store writes nothing.
+    /// one ends. The store writes no record.
     fn take(
         &self,
         connection: &mut C,

@@ -1,4 +1,4 @@
-//! Keys: how the values that name an operation become text, and how that text is kept private.
+//! Keys: how the values that identify a call become text, and how that text is kept private.
 //!
 //! Owns how values are rendered, the limits, and which types can be part of a key. Knows nothing of stores or
 //! of the protocol.
@@ -188,8 +188,8 @@ impl KeyBuilder {
         if self.missing { Err(KeyError::Missing) } else { Key::new(&self.text) }
     }
 
-    /// Called before something is added. If the text so far is a whole key, encodes it, because a key beside
-    /// other values is encoded like any value.
+    /// Called before a literal, a separator or an encoded value is added. If the text so far is a whole key,
+    /// encodes it, because a key beside other values is encoded like any value.
     fn begin_next(&mut self) {
         if mem::take(&mut self.is_whole) {
             let key = mem::take(&mut self.text);
@@ -219,8 +219,8 @@ impl fmt::Debug for KeyBuilder {
 /// they are equal.
 ///
 /// The trait is not implemented for every `Display` type, because most `Display` renderings keep neither
-/// promise. It is implemented for integers, non-zero integers, `bool`, `char`, strings, tuples of two to
-/// eight parts, and references and smart pointers to parts. With the feature named after the crate, it is
+/// promise. It is implemented for integers, non-zero integers, `bool`, `char`, strings, [`Key`], tuples of
+/// two to eight parts, and references and smart pointers to parts. With the feature named after the crate, it is
 /// implemented for `uuid::Uuid`, `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`,
 /// `jiff::civil::Date` and `time::Date`. Derive it for your own newtypes, structs and enums.
 ///

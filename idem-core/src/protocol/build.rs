@@ -151,8 +151,8 @@ impl Release {
 }
 
 impl Record {
-    /// A record in this state, with attempt 1, with all times at the Unix epoch, and with the other fields
-    /// empty. A store that reads a record sets these fields.
+    /// A record in this state, with attempt 1. Its lease, retry time and creation time are at the Unix epoch,
+    /// and its other fields are empty. A store that reads a record sets these fields.
     #[must_use]
     pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
         let epoch = Timestamp::from_micros(0);

@@ -8,10 +8,10 @@
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock.
 //!
 //! In the table, *lapsed* means that the body began and did not end: the record is in flight with a lease
-//! that is over, or its holder released it as abandoned. A claimant *recovers* if its operation has a
-//! `recover`. A claimant *settles* if it recovers and has the in-doubt policy. *Mine* means that the record
-//! has the owner and the fence of the request. A fingerprint is *another* only if both the record and the
-//! claim have one.
+//! that is over, or its holder released it as abandoned and it is due. A claimant *recovers* if its operation
+//! has a `recover`. A claimant *settles* if it recovers and has the in-doubt policy. *Mine* means that the
+//! record has the owner and the fence of the request. A fingerprint is *another* only if both the record and
+//! the claim have one.
 //!
 //! | operation | when | then | answer |
 //! |---|---|---|---|
@@ -40,17 +40,22 @@
 //! | | in flight or in doubt, and mine; released as doubtful | in doubt | `InDoubt` |
 //! | | in flight or in doubt, and mine; the body was not started | as before the grant | `Released` |
 //! | | in flight or in doubt, and mine; the body was not started, and an earlier run did nothing | released | `Released` |
-//! | | already released by me (my answer was lost) | | the same again |
+//! | | already released by me, and still mine (my answer was lost) | | the same again |
 //! | `renew`, `record_step`, `complete`, `release` | anything else | | `Lost` |
-//! | [`resolve`] | not as the operator saw it | | `Changed` |
+//! | [`resolve`] | absent | | `Absent` |
+//! | | not as the operator saw it | | `Changed` |
 //! | | in doubt | completed, failed or released | `Resolved` |
 //! | | any state, and the operator forgets what was seen | ended: absent from now on | `Resolved` |
+//! | | anything else | | `NotInDoubt` |
 //!
 //! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!
 //! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
-//! ([`Grant::recover_only`]), a grant that is released unused, and a recovered grant that is released as
-//! doubtful. An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`,
+//! ([`Grant::recover_only`]), a grant that is released because its body was not started, and a recovered
+//! grant that is released as doubtful. If a recovered grant is released unused or as doubtful, the record
+//! gets a new fence. So if the same release is sent again, its answer is `Lost`.
+//!
+//! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`,
 //! because other callers have got `Exhausted` by then.
 //!
 //! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,

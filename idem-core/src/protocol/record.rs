@@ -58,8 +58,8 @@ fn whole_micros(duration: Duration) -> u64 {
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// No owner. A record has this owner if no attempt made its result (an operator decided, or the attempts
-    /// ran out), so that no late worker mistakes the result for its own.
+    /// No owner. A record has this owner after an operator decided about it, or after the attempts ran out.
+    /// So no late worker mistakes the result or the release for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -159,7 +159,7 @@ pub enum State {
     InDoubt,
 }
 
-/// What happens after a lease ran out without a result.
+/// What happens after a run that began and did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnCrash {
@@ -185,7 +185,7 @@ pub enum Verdict {
 pub enum StoredResult {
     /// The encoded value or error.
     Value(Bytes),
-    /// The body has run and must not run again, but the store does not have its result.
+    /// The body must not run again, and the store has no result, for this reason.
     Tombstone(Tombstone),
 }
 
@@ -245,7 +245,8 @@ pub struct Record {
     /// released without finding out what that run did.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
-    /// unused). A grant past the limit starts no body and has the limit plus one.
+    /// unused). A grant past the limit starts no body and has the limit plus one, or, if the limit was lowered
+    /// far below the number of attempts, the same number as before.
     pub attempt: u32,
     /// Whether the last grant took over from a run that began and did not end. In a released record, whether
     /// the next grant takes over from such a run.

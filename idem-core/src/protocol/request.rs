@@ -19,7 +19,7 @@ pub struct Claim {
     pub lease: Duration,
     /// How long the record is kept after its completion, its release or the end of its lease.
     pub ttl: Duration,
-    /// What happens after a lease ran out without a result.
+    /// What happens after a run that began and did not end.
     pub on_crash: OnCrash,
     /// How many times the body may be started; `None` for no limit. A grant that starts no body is not
     /// counted.
@@ -27,7 +27,7 @@ pub struct Claim {
     /// Whether the claimant can find out what an unfinished run did, because its operation has a `recover`.
     ///
     /// Under [`OnCrash::InDoubt`], such a claim is also granted if the key is in doubt; the grant is then
-    /// recovered. Under either policy, it is granted if a run did not end and no attempts are left, but only
+    /// recovered. If no attempts are left, such a claim can still take over a run that did not end, but only
     /// to recover: see [`Grant::recover_only`].
     pub recovers: bool,
 }
@@ -77,12 +77,13 @@ pub struct Replay {
 pub enum ClaimAnswer {
     /// Run the body.
     Granted(Grant),
-    /// Another owner runs the body.
+    /// The lease of another owner is running.
     Busy {
         /// The time until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
-    /// The last attempt failed, and its retry delay is not over.
+    /// The last attempt was released, and its retry delay is not over. Also the answer to a late copy of the
+    /// claim of that attempt.
     RetryAt {
         /// The time until the key can be claimed.
         retry_after: Duration,
@@ -182,7 +183,7 @@ pub enum CompleteAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseCause {
-    /// The body returned an error worth retrying: what happened is known.
+    /// The body returned an error or a value that is not recorded, so what happened is known.
     Failed,
     /// The body began and did not end (it panicked, was dropped or took too long), so what happened is not
     /// known. Such a release counts as a lapsed lease: the next grant is `recovered`, and under
@@ -210,7 +211,8 @@ pub struct Release {
     pub fence: Fence,
     /// Why the claim is released.
     pub cause: ReleaseCause,
-    /// The time from now until the key can be claimed again.
+    /// The time from now until the key can be claimed again. It counts only if the cause is
+    /// [`Failed`](ReleaseCause::Failed), or [`Abandoned`](ReleaseCause::Abandoned) under [`OnCrash::Rerun`].
     pub retry_after: Duration,
 }
 
@@ -221,8 +223,8 @@ pub enum ReleaseAnswer {
     /// The claim is released. The key can be claimed again, unless it is in doubt because an unused grant
     /// returned it to that state.
     Released,
-    /// The claim was released as abandoned under [`OnCrash::InDoubt`], or as doubtful, so the key is in
-    /// doubt.
+    /// The key is in doubt. The claim was released as doubtful, as abandoned under [`OnCrash::InDoubt`], or as
+    /// abandoned when the key was in doubt already.
     InDoubt,
     /// The owner did not hold the claim any more; nothing changed.
     Lost,

@@ -75,7 +75,8 @@ pub fn claim(
         // nobody would run the body.
         State::Released if is_own => Transition::keep(not_due(record, now)),
         State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
-        // In doubt with a running lease: the worker is alive and may be in the middle of the effect.
+        // If the key is in doubt and the lease is running, the worker has renewed the lease since. It may be
+        // in the middle of the effect.
         State::InFlight | State::InDoubt if now < record.lease_until => {
             Transition::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
         }
@@ -147,7 +148,8 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
 }
 
 /// The attempt number of the grant that follows attempt number `attempt`. A grant past the limit starts no
-/// body and is not counted, so every such grant has the limit plus one.
+/// body and is not counted, so every such grant has the limit plus one. If `attempt` is higher already,
+/// because the limit was lowered, the number does not change.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))
