@@ -110,7 +110,7 @@ pub enum Error {
         attempts: u32,
     },
     /// The claim was lost while the body ran. The body was dropped, or its result is not recorded. If another
-    /// call has taken over the key, a later call gets its result.
+    /// call has taken over the key and records a result, later calls get that result.
     #[error("{call} lost its claim: {loss}")]
     LeaseLost {
         /// Which call.

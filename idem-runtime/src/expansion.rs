@@ -131,8 +131,8 @@ pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
 }
 
 /// Makes one call of an annotated function. The generated code pins `body`, which is dropped as soon as it is
-/// done or its lease is lost. Everything except the body is boxed, so that the function's future is hardly
-/// larger than that of its body.
+/// done, its lease is lost or its timeout is over. Everything except the body is boxed, so that the
+/// function's future is hardly larger than that of its body.
 pub fn run<'b, R, T, E, S, B>(
     codec: Codec<R, T, E>,
     operation: Operation,

@@ -136,7 +136,7 @@ fn refused(why: &str) -> Answer {
     Answer::new(400, Some("application/problem+json"), problem.to_string())
 }
 
-/// A receipt. If it has fewer than `bytes` bytes, it is padded to this length.
+/// A receipt. It is padded to `bytes` bytes, if that leaves room for a member `padding` that is not empty.
 fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     let receipt = |padding: &str| {
         let mut receipt =

@@ -95,8 +95,8 @@ async fn handle(store: &RedisStore, order: serde_json::Result<Order>) -> Result<
     ship(store, &order?).await
 }
 
-/// A message that is not an order goes to the dead letters at once. All other errors are settled as the
-/// consumer proposes.
+/// A message that is not an order goes to the dead letters at once. After any other error, the message is
+/// settled as the consumer proposes.
 fn dispose(error: &ShipError, _attempt: u32, proposed: Disposition) -> Disposition {
     match error {
         ShipError::NotAnOrder(_) => Disposition::reject(Reason::Terminal),

@@ -220,8 +220,8 @@ impl fmt::Debug for KeyBuilder {
 ///
 /// The trait is not implemented for every `Display` type, because most `Display` renderings keep neither
 /// promise. It is implemented for integers, non-zero integers, `bool`, `char`, strings, [`Key`], tuples of
-/// two to eight parts, and references and smart pointers to parts. With the feature named after the crate, it is
-/// implemented for `uuid::Uuid`, `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`,
+/// two to eight parts, and references and smart pointers to parts. With the feature named after the crate, it
+/// is implemented for `uuid::Uuid`, `ulid::Ulid`, `rust_decimal::Decimal`, and the dates `chrono::NaiveDate`,
 /// `jiff::civil::Date` and `time::Date`. Derive it for your own newtypes, structs and enums.
 ///
 /// ```

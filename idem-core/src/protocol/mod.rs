@@ -55,8 +55,8 @@
 //! grant that is released as doubtful. If a recovered grant is released unused or as doubtful, the record
 //! gets a new fence. So if the same release is sent again, its answer is `Lost`.
 //!
-//! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`,
-//! because other callers have got `Exhausted` by then.
+//! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because
+//! other callers have got `Exhausted` by then.
 //!
 //! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,
 //! and a lapsed lease is *in doubt* if either that policy or the policy of the new claim says so. A claim

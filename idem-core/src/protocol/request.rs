@@ -223,8 +223,8 @@ pub enum ReleaseAnswer {
     /// The claim is released. The key can be claimed again, unless it is in doubt because an unused grant
     /// returned it to that state.
     Released,
-    /// The key is in doubt. The claim was released as doubtful, as abandoned under [`OnCrash::InDoubt`], or as
-    /// abandoned when the key was in doubt already.
+    /// The key is in doubt. The claim was released as doubtful, as abandoned under [`OnCrash::InDoubt`], or
+    /// as abandoned when the key was in doubt already.
     InDoubt,
     /// The owner did not hold the claim any more; nothing changed.
     Lost,

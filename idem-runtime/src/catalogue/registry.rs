@@ -1,4 +1,5 @@
-//! How annotated functions get into the catalogue: the linker gathers one constant for each function.
+//! How annotated functions and `#[derive(KeyPart)]` types get into the catalogue: the linker gathers one
+//! constant for each.
 //!
 //! Owns the content of these constants, and makes the catalogue from them. This code runs only when the
 //! program asks for the catalogue. `docs/internals/decisions/0026-the-linker-gathers-the-catalogue.md` has
@@ -87,7 +88,7 @@ impl Registered {
     }
 }
 
-/// A number of milliseconds as a whole number of the largest possible unit: `24h`, `7d`.
+/// A number of milliseconds as a whole number of the largest possible unit: `90m`, `7d`. One day is `24h`.
 fn words(millis: u64) -> String {
     const DAY: u64 = 86_400_000;
     let days = (millis > DAY).then_some((DAY, "d"));

@@ -4,8 +4,9 @@
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
 //! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
 //! at each lease when half of it is over, and renews it if the call's task did not. The renewal runs in the
-//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The times of a
-//! lease, counted from when the last confirmed request was sent, and in the last row from the failure:
+//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The table has
+//! the times of a lease. They count from when the last confirmed request was sent, and in the last row from
+//! the failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -39,7 +40,7 @@ use crate::engine::claim::claimed::AnyClaim;
 /// The lease of one attempt.
 pub(crate) struct Lease {
     pub(crate) length: Duration,
-    /// How long after a confirmation the call itself renews the lease.
+    /// How long after the last confirmed request was sent the call itself renews the lease.
     renewal_interval: Duration,
     /// The last confirmed request.
     confirmed: Mutex<Sent>,
@@ -111,12 +112,14 @@ impl Lease {
         !self.doubted.swap(true, Ordering::AcqRel)
     }
 
-    /// Whether the key is in doubt: an operator may take the claim away at any moment, even within the lease.
+    /// Whether the key is in doubt. If so, an operator may take the claim away at any moment, even within the
+    /// lease.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Acquire)
     }
 
-    /// Ends the renewal of the lease.
+    /// Notes that the call has ended, so that the lease is not renewed any more, and wakes the code that waits
+    /// in [`ended`](Self::ended).
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.notify_outside();

@@ -19,8 +19,8 @@
 //! of its background work, the settings of late results, and the renewal of leases from outside their calls.
 //!
 //! The engine knows the protocol's answers but not its rules. It knows results as bytes but not how a store
-//! keeps them. Only the calls of this file, the module `body`, and a few lines of `steps` and of
-//! `operation/run` are compiled for each body. Keep them short.
+//! keeps them. Only the functions of this file and of `body/mod.rs`, and a few lines of `steps`,
+//! `operation/run`, `begin` and `transaction`, are compiled for each body. Keep them short.
 
 mod begin;
 mod body;
@@ -69,7 +69,8 @@ pub(crate) use transaction::{InTransaction, enter as enter_transaction};
 /// One call that has passed all checks, or why it is refused.
 type Prepared<S> = Result<Arc<Call<S>>, Box<Error>>;
 
-/// Makes a call. The caller pins `body`, which is dropped as soon as it is done or its lease is lost.
+/// Makes a call. The caller pins `body`, which is dropped as soon as it is done, its lease is lost or its
+/// timeout is over.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn run<R, T, E, S, B>(
     call: Prepared<S>,

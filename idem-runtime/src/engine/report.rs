@@ -1,5 +1,5 @@
-//! Everything that the engine reports about a call: events, metrics, and reports to observers of the call.
-//! Observers learn each event of the call, and whether the body ran or a recorded result was replayed.
+//! Everything that the engine reports about a call: events and metrics ([`Event`]), and what observers of the
+//! call get ([`CallEvent`]), such as whether the body ran or a recorded result was replayed.
 //!
 //! The names of events and metrics are public: see the crate's documentation. Events show the key's digest,
 //! and never a key or a result. Observers are the interface between the engine and code that makes calls for
@@ -58,7 +58,7 @@ impl Event<'_> {
         "not_replayable",
         "the result does not decode from what it was encoded to; duplicates will get `undecodable`",
     );
-    /// The claim was released, and the key is free again.
+    /// The claim was released without a result.
     pub(crate) const RELEASED: Self =
         Self::outcome(Level::DEBUG, "released", "the body failed; released for a retry");
     /// A recorded result was returned.
@@ -364,7 +364,9 @@ pub enum CallEvent<'a> {
 pub enum CallEnd {
     /// The call was refused, or its result is not available.
     Refused(Error),
-    /// Its body failed, or returned a value that `record_if` refused, so the key was released.
+    /// Its body failed, or returned a value that `record_if` refused, so the key was released. Also if
+    /// `recover` failed under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt), because the next call runs
+    /// `recover` again.
     #[non_exhaustive]
     Released {
         /// Which attempt it was; from 1.
@@ -425,7 +427,8 @@ pub enum Outcome {
         /// `None` if a duplicate can get it, or if the body failed.
         not_stored: Option<NotStored>,
     },
-    /// The call got a recorded result; the body did not run in this call.
+    /// The call got a recorded result. Its own body did not run, or the claim was lost while the body ran, so
+    /// the body's own result does not count.
     #[non_exhaustive]
     Replayed {
         /// The attempt that made the result.

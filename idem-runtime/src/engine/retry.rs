@@ -10,10 +10,12 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The minimum time in which a store may answer, however little time is left.
+/// A retry waits at least this long for the store's answer, even if the retries must end sooner, but no
+/// longer than one try may take. Also a pause for the case that a backoff ends, which does not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause for the case that a backoff ends. That does not happen, because a backoff has no limit of tries.
+/// The pause of late retries for the case that a backoff ends. That does not happen, because a backoff has no
+/// limit of tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus a random time of at most the same

@@ -171,8 +171,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
     pub fn running(&self) -> Running {
         let guarded = self.claim.as_ref().map(|claim| {
             let (call, grant) = (&claim.call, claim.taken.grant);
-            // Steps of the body are not recorded. What is not committed did not happen, so no later run could
-            // continue after a step.
+            // The engine refuses steps of the body. What is not committed did not happen, so no later run
+            // could continue after a step.
             let context = Context::unclaimed(call.clone(), Some(grant));
             (context, call.span.clone())
         });
@@ -188,8 +188,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
                     self.undo().await;
                     resume_unwind(payload)
                 }
-                // Cannot happen: no other call gets the key before the transaction ends, and the option
-                // `timeout` is not allowed with a transaction.
+                // Cannot happen, because no other call gets the key before the transaction ends, and the
+                // option `timeout` is not allowed with a transaction.
                 Ended::LeaseLost | Ended::TimedOut(_) => {
                     let interrupted = StoreError::unavailable("the body was interrupted");
                     self.unrecorded(interrupted).await
@@ -293,8 +293,8 @@ impl<R, T, E, S: RecordsIn<C>, C, P> InTransaction<'_, R, T, E, S, C, P> {
 }
 
 impl<R, T, E, S: RecordsIn<C>, C, P> Drop for InTransaction<'_, R, T, E, S, C, P> {
-    /// The call was dropped before its end. Nothing that the call wrote stays, whatever the caller does with
-    /// the transaction.
+    /// If the call is dropped before its end, nothing that it wrote stays, whatever the caller does with the
+    /// transaction.
     fn drop(&mut self) {
         if let Some(mark) = &mut self.mark {
             S::undo_first((self.connection)(self.carrier), mark);

@@ -32,7 +32,7 @@ impl Presence for Sometimes {
     type After<Before> = Self;
 }
 
-/// A [`KeyPart`], or an `Option` of one.
+/// A [`KeyPart`], an `Option` of one, or a pointer to such an `Option`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
     label = "this is no `KeyPart`, and no `Option` of one",

@@ -67,7 +67,8 @@ problems! {
     RequestIncomplete = "request-incomplete", BAD_REQUEST, "The request is incomplete";
     /// 413: the request's body is larger than the layer accepts.
     RequestTooLarge = "request-too-large", PAYLOAD_TOO_LARGE, "The request is too large";
-    /// 409, with `Retry-After`: the first request with this key is not answered yet.
+    /// 409, with `Retry-After`: another request with this key is not answered yet, or the last one failed and
+    /// the key is not due.
     InFlight = "in-flight", CONFLICT, "A request with this idempotency key is being processed";
     /// 422: the key was used with another request.
     KeyReused = "key-reused", UNPROCESSABLE_ENTITY, "The idempotency key was used with another request";
@@ -78,9 +79,10 @@ problems! {
     InDoubt = "in-doubt", CONFLICT, "It is not known whether the request was processed";
     /// 404: the client has no such long operation.
     OperationUnknown = "operation-unknown", NOT_FOUND, "The client has no operation of this name";
-    /// 503, with `Retry-After`: the store of the keys did not answer.
+    /// 503, with `Retry-After`: the store of the keys failed.
     StoreUnavailable = "store-unavailable", SERVICE_UNAVAILABLE, "Idempotency keys cannot be checked now";
-    /// 503, with `Retry-After`: the maximum number of handlers is running.
+    /// 503, with `Retry-After`: the maximum number of handlers is running, or the server has no time left for
+    /// the request.
     TooManyRunning = "too-many-running", SERVICE_UNAVAILABLE, "The server is busy";
     /// 500: the handler panicked, took too long, or was ended with its server.
     HandlerFailed = "handler-failed", INTERNAL_SERVER_ERROR, "The request failed";

@@ -1,4 +1,5 @@
-//! Tests of results that a duplicate cannot get. The engine reports them at once, with the reason.
+//! Tests of results that a duplicate cannot get. The engine reports them at once, with the reason. Also tests
+//! of panics after the body, in an observer and in the drop of a copy of the value.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

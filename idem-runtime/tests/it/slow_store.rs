@@ -21,7 +21,7 @@ async fn the_waiters_share_one_poll_while_the_store_is_down_and_a_claim_that_fai
         kinds.iter().for_each(|kind| store.always(*kind, Fault::HangBefore));
         sleep(Duration::from_secs(18)).await;
         kinds.iter().for_each(|kind| store.always(*kind, None));
-        // The first claim after the end of the crashed worker's lease.
+        // The first claim after the end of the crashed worker's lease fails.
         store.next(OperationKind::Claim, Fault::FailBefore);
     };
     let (results, ()) = futures_util::future::join(calls, outage).await;
@@ -77,7 +77,7 @@ async fn a_caller_waits_for_a_step_before_a_release_no_longer_than_the_store_tim
     let begin = Instant::now();
     let body = || async {
         let charge = step("charge", || async { Ok::<_, Failure>(1) });
-        // A step that nobody waits for any more.
+        // After a millisecond, the body no longer waits for this step.
         let _ = tokio::time::timeout(Duration::from_millis(1), charge).await;
         Err::<u32, _>(Failure::Transient)
     };

@@ -93,7 +93,8 @@ async fn the_lease_is_renewed_while_an_attempt_lives_and_no_longer() {
     assert!(renewals >= 25, "{renewals}");
     sleep(10 * LEASE).await;
     assert_eq!(store.asked(OperationKind::Renew), renewals);
-    // A lost lease is not renewed either, although this store answers at once.
+    // One renewal finds that the lease is lost. No further renewal is sent, although this store answers at
+    // once.
     store.forget(&record_key("k")).await.unwrap();
     let _lost = begun(&operation, &store).await;
     store.forget(&record_key("k")).await.unwrap();

@@ -120,7 +120,7 @@ impl<R> Operation<R> {
 /// attempt ends or is dropped.
 ///
 /// End it with [`complete`](Self::complete), [`complete_error`](Self::complete_error),
-/// [`record`](Self::record), [`fail`](Self::fail), [`abandon`](Self::abandon) or
+/// [`record`](Self::record), [`fail`](Self::fail), [`forget`](Self::forget), [`abandon`](Self::abandon) or
 /// [`give_back`](Self::give_back). Dropping it counts as a crash of the work: the next attempt is
 /// [`recovered`](Context::recovered), or the key is in doubt under
 /// [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
@@ -168,7 +168,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`] if the future was dropped. The attempt is over then.
+    /// [`Interrupted`] if the engine dropped `work`. The attempt is over then.
     ///
     /// # Panics
     ///
@@ -220,7 +220,8 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`] if another attempt has taken over the key.
+    /// [`Interrupted`] if another attempt has taken over the key, or if the claim is lost and the engine
+    /// cannot read the record.
     ///
     /// # Cancellation
     ///

@@ -172,13 +172,13 @@ impl Context {
         Frame { call: Some(self), is_unguarded: false }
     }
 
-    /// Runs `poll` with this call as the call of the task. An observer of an outer call does not see the
-    /// calls that `poll` makes.
+    /// Runs `poll` with this call as the call of the task. The observers of this call do not see the calls
+    /// that `poll` makes.
     pub(crate) fn enter<T>(&self, poll: impl FnOnce() -> T) -> T {
         OBSERVER.sync_scope(None, || CURRENT.sync_scope(self.clone().frame(), poll))
     }
 
-    /// Runs the body of a step of this call.
+    /// Runs the closure of a step of this call, or its `recover` function.
     pub(crate) async fn within_step<F: Future>(&self, inside: F) -> F::Output {
         CURRENT.scope(Self { within_step: true, ..self.clone() }.frame(), inside).await
     }
@@ -294,7 +294,7 @@ impl Context {
 
     /// Whether the previous run began and did not end, so that its effect may have happened already: its
     /// worker died or lost its lease, its caller went away, it panicked, or it took longer than its timeout.
-    /// `false` if the previous run returned an error.
+    /// `false` if the previous run returned an error, unless one of its steps could not be recorded.
     #[must_use]
     pub fn recovered(&self) -> bool {
         self.grant().is_some_and(|grant| grant.recovered)

@@ -163,8 +163,8 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
     Box::pin(renew_before_start(claim, until)).await
 }
 
-/// Renews the claim before its body or a step starts, because the answer to the claim was late or the lease
-/// may be over. Afterwards the claim may be lost.
+/// Renews the claim before its body or a step starts, because the answer to the claim was late, the lease may
+/// be over or the key is in doubt. Afterwards the claim may be lost.
 pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     let mut pauses = backoff().build();

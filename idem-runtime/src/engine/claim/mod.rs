@@ -92,7 +92,7 @@ fn may_fail_open(error: &StoreError) -> bool {
 }
 
 impl<S: Store> Call<S> {
-    /// The error for a call whose claim the store did not answer.
+    /// The error for a call that gets no key, because the store failed.
     pub(crate) fn store_failed(&self, source: StoreError) -> Error {
         self.report(&Event::STORE_FAILED.by(&source), 0);
         self.refuse(Error::Store { call: self.id(), source })
@@ -169,8 +169,8 @@ struct NoAnswer {
 
 type Answering<S> = Pin<Box<dyn Future<Output = Result<Claiming<S>, NoAnswer>> + Send>>;
 
-/// Sends the claim of one owner until there is an answer, for at most the store timeout after it was first
-/// sent.
+/// Sends the claim of one owner, and sends it again after each error that leaves the outcome unknown, for at
+/// most the store timeout after it was first sent.
 async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Result<Claiming<S>, NoAnswer> {
     // Boxed, because retries are rare, and otherwise the future of every call would have room for them.
     let mut retries: Option<Box<Retries>> = None;
@@ -329,8 +329,8 @@ async fn until_claimed<S: Store>(
                 poll.changed.notify_one();
                 return Ok(claiming);
             }
-            // The key is known to be in flight elsewhere, so the body must not run unprotected; waiting may
-            // help.
+            // The store has said that the key is in flight or not due, so the body must not run unprotected.
+            // Waiting may help.
             Err(error) if error.is_transient() && Instant::now() < deadline => {}
             Err(error) => return Err(call.store_failed(error)),
         }

@@ -21,7 +21,7 @@ pub use rules::{RulesFor, WithRecover};
 /// Cheap to clone and to make; a program usually makes it where it makes the call. The setters take any
 /// value; [`run`](Self::run) returns [`Error::Configuration`] if a value cannot work.
 ///
-/// `R` is the type of its rules about results: `()` if every value is kept and no error is;
+/// `R` is the type of its rules about results: `()` if every value is recorded and no error is recorded;
 /// [`ResultRules`](crate::ResultRules) after [`terminal`](Operation::terminal),
 /// [`record_if`](Operation::record_if) or [`retry_after_error`](Operation::retry_after_error); and
 /// [`WithRecover`](crate::WithRecover) after [`recover`](Self::recover). Call these setters in this order.

@@ -51,7 +51,7 @@ pub(crate) enum Recorded {
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),
-    /// Another attempt has the claim.
+    /// The claim is lost: another attempt has the key, or the engine could not read the record.
     Lost(Error),
 }
 
@@ -163,8 +163,8 @@ impl<S: Store> Attempt<S> {
         self.release().await;
     }
 
-    /// Releases the claim of a body that is done without a result, or did not end: it panicked or was
-    /// dropped.
+    /// Releases the claim of a body that is done without a result, or did not end (it panicked, timed out or
+    /// was dropped).
     pub(crate) async fn release(&mut self) {
         let Phase::Releasing(cause, retry_after) = self.phase else { return };
         // Work outside the body learns of the end now, without waiting for the store.
@@ -233,8 +233,7 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// What the caller gets instead of its result, which cannot be recorded because another call has the
-    /// claim or the record is gone.
+    /// What the caller gets if its result cannot be recorded, because the claim is lost.
     async fn superseded(&self) -> Recorded {
         match self.claimed.look().await {
             Ok(Some(record)) => match self.replay(&record) {
@@ -243,7 +242,7 @@ impl<S: Store> Attempt<S> {
                     self.unrecorded()
                 }
                 Some(replay) => Recorded::Superseded(replay),
-                // Another attempt is running and will have a result.
+                // Another attempt has the key and may record a result.
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(Loss::TakenOver))
                 }

@@ -282,8 +282,8 @@ impl LateRecording {
     }
 
     /// Calls `hook` with each result that is given up: because a limit of [`LateRecording`] is reached,
-    /// because the store returned an error that a retry cannot help, because another call has the key, or
-    /// because the runtime was shut down.
+    /// because the store returned an error that a retry cannot help, because the key was taken over, released
+    /// or deleted, or because the runtime was shut down.
     ///
     /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
     /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`

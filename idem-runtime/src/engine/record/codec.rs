@@ -279,7 +279,7 @@ pub trait OwnError: From<Error> {}
 #[diagnostic::do_not_recommend]
 impl<E: From<Error>> OwnError for E {}
 
-/// The largest result that is stored inline, in bytes.
+/// The largest result that [`Limited`] keeps inline, in bytes.
 const SHORT: usize = 128;
 
 /// A value as it is recorded. If the value cannot be recorded, `result` is a tombstone and `fault` is the

@@ -24,7 +24,7 @@ use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Release, ReleaseAnswer, ReleaseCause};
 
 impl<S: Store> Claimed<S> {
-    /// Releases the claim once. `again` is `true` if this is a retry.
+    /// Releases the claim once. `again` is `true` in the background, and `false` if the caller waits.
     pub(crate) async fn release(
         &self,
         mut cause: ReleaseCause,
@@ -50,8 +50,8 @@ impl<S: Store> Claimed<S> {
 
     /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
     /// know all that the body did, so a failed body counts as abandoned. If the last request to record a step
-    /// failed, the first try of a release does not send it again. A retry of the release (`again`) does,
-    /// because the failure was some time ago.
+    /// failed, a release for which the caller waits does not send it again. A release in the background
+    /// (`again`) does, because no caller waits for it.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,

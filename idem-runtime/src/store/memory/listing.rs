@@ -28,8 +28,8 @@ pub(super) fn list(store: &MemoryStore, request: &List) -> Page {
             .filter(|slot| behind.is_none_or(|behind| parts(&slot.key) > behind))
             .collect();
         if slots.len() > left {
-            // Only the records of this page are sorted, because the shard is locked and much larger than a
-            // page.
+            // Only the records of this page are sorted, because the shard is locked meanwhile and may be much
+            // larger than a page.
             slots.select_nth_unstable_by_key(left, |slot| parts(&slot.key));
             slots.truncate(left);
         }

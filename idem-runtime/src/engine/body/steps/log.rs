@@ -1,8 +1,8 @@
 //! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
 //!
 //! Owns the order in which steps are recorded. Each request to the store is a job of the log, and every step
-//! that waits for the job polls it. So even if a body drops one of its steps, or stops polling one, its other
-//! steps continue.
+//! that waits for the job polls it. So even if a body drops one of its steps, or stops polling it, its
+//! other steps continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,7 +66,8 @@ struct State {
     used: HashSet<Arc<str>>,
     /// The cause for which the claim must be released; `None` if the body's own result decides.
     cause: Option<ReleaseCause>,
-    /// The error of the last refused step. A consumer needs it to settle the call's message.
+    /// Why the last step was refused, or why `recover` could not be called; `None` if another step has begun
+    /// since. A consumer needs this error to settle the call's message.
     refused: Option<Error>,
 }
 
@@ -141,7 +142,7 @@ impl Log {
         self.state().refused = Some(error.clone());
     }
 
-    /// The error of the last refused step.
+    /// Why the last step was refused, or why `recover` could not be called.
     pub(crate) fn refused(&self) -> Option<Error> {
         self.begun()?.refused.clone()
     }

@@ -1,4 +1,5 @@
-//! Recovery points: steps of a body whose results are recorded under its key and returned to a rerun.
+//! Recovery points: steps of a body. The result of a step is recorded under the key of the call, and a rerun
+//! of the body gets it.
 //!
 //! Owns what a step does. It knows the claim only as [`AnyClaim`], so nothing here is compiled for each
 //! store, and only a little is compiled for each body.
@@ -27,8 +28,8 @@ pub(crate) use log::{Done, Failed, Job, Log, flush};
 pub use name::{MAX_STEP_NAME_BYTES, StepName};
 pub use recovery::Recovery;
 
-/// Runs one step of an idempotent body and records its value under the key of the call before the function
-/// returns. A later run of the body gets that value without running the step.
+/// Runs one step of an idempotent body, and records its value under the key of the call before it returns the
+/// value. A later run of the body gets that value without running the step.
 ///
 /// A step never runs again after the store has acknowledged its record. If the worker dies before that, the
 /// step runs again, so its effects on other services happen at least once. A key made by
@@ -211,7 +212,7 @@ impl fmt::Debug for Step {
 
 /// What to do with a step.
 enum Begun {
-    /// Run the step, because the policy lets its call run without protection.
+    /// Run the step without recording it, because its call has no claim (`fail_open`, or a missing key).
     Unprotected,
     /// Run the step and record its value.
     Run(Turn),
@@ -219,7 +220,7 @@ enum Begun {
     Replay(Turn, StoredResult),
 }
 
-/// A name that one run of a body uses. It is free again if the step returns no value.
+/// One use of a step's name in one run of a body. If the step returns no value, the name is free again.
 struct Turn {
     claim: Arc<dyn AnyClaim>,
     context: Context,

@@ -182,7 +182,8 @@ impl<R> Operation<R> {
     }
 }
 
-/// Runs `recover`, if the operation has one and it is due, and then the body.
+/// Runs `recover`, if the operation has a `recover` that is due, and then the body, unless `recover` decided
+/// the result of the call.
 async fn recovered_or_run<R, F, B, T, E>(codec: &ResultRules<T, E>, rules: &R, body: F) -> Result<T, E>
 where
     R: RulesFor<T, E>,
