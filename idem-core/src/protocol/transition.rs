@@ -121,7 +121,7 @@ fn attempts_are_over(record: &Record, request: &Claim) -> bool {
     request.max_attempts.is_some_and(|most| record.attempt >= most.get())
 }
 
-/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not: if its grant were
+/// Whether this claim may settle a doubt. A claim under [`OnCrash::Rerun`] may not, because if its grant were
 /// released unused, the record would have a lapsed lease and would no longer be in doubt.
 fn may_settle(request: &Claim) -> bool {
     request.recovers && request.on_crash == OnCrash::InDoubt

@@ -118,8 +118,8 @@ impl Lease {
         self.doubted.load(Ordering::Acquire)
     }
 
-    /// Notes that the call has ended, so that the lease is not renewed any more, and wakes the code that waits
-    /// in [`ended`](Self::ended).
+    /// Notes that the call has ended, so that the lease is not renewed any more, and wakes the code that
+    /// waits in [`ended`](Self::ended).
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.notify_outside();

@@ -133,8 +133,8 @@ impl<R> Operation<R> {
     /// It is not known what the body did, so this counts as a crash: the next run is `recovered`, or the key
     /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
-    /// A body can only be dropped where it awaits. If it blocks its thread, it continues until the next
-    /// await; if it returns before that, its result counts. Tasks that it spawned continue.
+    /// A body can only be dropped where an await suspends it. If it blocks its thread, it continues until
+    /// then; if it returns before that, its result counts. Tasks that it spawned continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self

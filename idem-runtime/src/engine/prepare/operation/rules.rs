@@ -14,7 +14,7 @@ use crate::engine::record::codec::{ResultRules, codec};
 use crate::error::Error;
 
 /// The rules of an operation for results of these types. The default rules, those of
-/// [`Operation<()>`](Operation), apply to all types that serialize.
+/// [`Operation<()>`](Operation), apply to all types that serialize and deserialize.
 pub trait RulesFor<T, E>: Clone {
     /// Whether there is a `recover` function.
     #[doc(hidden)]
