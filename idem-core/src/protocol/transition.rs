@@ -75,8 +75,8 @@ pub fn claim(
         // nobody would run the body.
         State::Released if is_own => Transition::keep(not_due(record, now)),
         State::InDoubt if is_own || !may_settle(request) => Transition::keep(ClaimAnswer::InDoubt),
-        // If the key is in doubt and the lease is running, the worker has renewed the lease since. It may be
-        // in the middle of the effect.
+        // If the key is in doubt and the lease is running, the worker has renewed the lease after the doubt
+        // began. The worker may be in the middle of the effect.
         State::InFlight | State::InDoubt if now < record.lease_until => {
             Transition::keep(ClaimAnswer::Busy { retry_after: record.lease_until.since(now) })
         }

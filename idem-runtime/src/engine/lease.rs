@@ -40,7 +40,7 @@ use crate::engine::claim::claimed::AnyClaim;
 /// The lease of one attempt.
 pub(crate) struct Lease {
     pub(crate) length: Duration,
-    /// How long after the last confirmed request was sent the call itself renews the lease.
+    /// The call itself renews the lease this long after it sent the last confirmed request.
     renewal_interval: Duration,
     /// The last confirmed request.
     confirmed: Mutex<Sent>,

@@ -92,7 +92,7 @@ fn may_fail_open(error: &StoreError) -> bool {
 }
 
 impl<S: Store> Call<S> {
-    /// The error for a call that gets no key, because the store failed.
+    /// The error for a call whose body does not run, because the store failed.
     pub(crate) fn store_failed(&self, source: StoreError) -> Error {
         self.report(&Event::STORE_FAILED.by(&source), 0);
         self.refuse(Error::Store { call: self.id(), source })

@@ -19,8 +19,8 @@ static DEFAULT_SCOPES: LazyLock<Mutex<HashMap<Arc<str>, Owner>>> = LazyLock::new
 type Owner = (&'static Site, &'static str);
 
 impl Site {
-    /// Makes the default scope. If calls run under this scope, registers it. An error if another function, or
-    /// the same function of another type, has registered this scope.
+    /// Makes the default scope. If calls run under this scope, registers it. An error if the function has no
+    /// default scope, or if another function, or this function for another type, has registered the scope.
     pub(super) fn default_scope(
         &'static self,
         receiver: Option<&'static str>,
