@@ -25,7 +25,7 @@ pub struct Shadow {
     since: Fence,
     /// How many bodies the current generation started.
     bodies: u32,
-    /// The grants under `in_doubt` since the last release that allows the body to start again.
+    /// The grants under `in_doubt` since the last event after which the body may start again.
     at_stake: Vec<Fence>,
     /// How many bodies were started under the grants of `at_stake`.
     started: u8,
