@@ -68,7 +68,7 @@ impl<E: Display> Twice<Consumer<E>> {
     /// # Panics
     ///
     /// If the stream fails, if the handler did something twice, if a delivery is acknowledged and another
-    /// rejected, or if a message cannot be settled.
+    /// rejected, if a message cannot be settled, or if nothing was checked.
     pub async fn run<M, X, F, T>(self, messages: impl Stream<Item = Result<M, X>>, handler: impl Fn(&M) -> F)
     where
         M: Delivery,
