@@ -27,7 +27,7 @@ pub struct Profile {
 
 impl Profile {
     /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses
-    /// and advances time and does not wait.
+    /// and advances time and does not wait. Only the races and duels need a running clock, so they wait.
     pub const fn tokio_clock() -> Self {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }

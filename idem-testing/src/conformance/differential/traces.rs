@@ -106,7 +106,8 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
 }
 
 /// All traces: for each state and each symbol, the requests that lead to the state, followed by the symbol.
-/// Left out are the longest traces that would end with a request of a sender that does not hold the claim.
+/// Leaves out the traces of the greatest length that end with a request of a sender that does not hold the
+/// claim.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
     states.iter().flat_map(move |prefix| {
