@@ -1,4 +1,5 @@
-//! `#[idempotent_test]`: a test that runs once for each injury, such as a crash or a lost answer.
+//! `#[idempotent_test]`: a test that runs its function once for each point and each injury that is possible
+//! there, such as a crash or a lost answer.
 //!
 //! Owns which functions the attribute accepts. `idem-testing` runs the test.
 
@@ -19,7 +20,7 @@ struct Options {
     tools: Option<RuntimePath>,
 }
 
-/// The test, or the unchanged function with its fault.
+/// The test, or the unchanged function with its faults.
 pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream {
     let mut faults = Faults::default();
     test(attribute, item, &mut faults).unwrap_or_else(|| {

@@ -34,7 +34,7 @@ use proc_macro::TokenStream;
 /// | `store = app.store` | a `Store`, something that derefs to a `Store` (a reference, `Arc`, `Box` or `LazyLock`), or a `OnceLock` of a `Store` | required |
 /// | `ttl = "24h"` | how long the result is kept after completion: a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |
-/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type or const parameters, or with arguments of an `impl` type | module path and function |
+/// | `scope = "payments.charge"` | the stable name of the operation; required for functions with type or const parameters or arguments of an `impl` type, for methods of generic types, and for associated functions without `self` | module path, the type `Self` of a method, function |
 /// | `fingerprint = (order.amount, order.currency)` | what must not change under one key: an expression that serializes | none |
 /// | `wait = "5s"` | how long to wait for the call in flight, instead of refusing | refuse |
 /// | `terminal = ChargeError::is_final` | `fn(&E) -> bool`: errors to keep and replay | none |
@@ -73,12 +73,13 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
 }
 
-/// Makes a test of an async function that takes a `Trial`. The test runs the function once for each injury at
-/// each point. The points are every store operation and every await of the trial's calls. The injuries are a
-/// crash before or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The
-/// assertions of the function must hold in each run. If the test fails, it lists the injuries under which an
-/// assertion failed. The test also fails if no call uses the store of the trial, or if a run does not reach
-/// the point of its injury. The test runs with paused time.
+/// Makes a test of an async function that takes a `Trial`. The test runs the function once without an injury,
+/// and then once for each point and each injury that is possible there. The points are the operations on the
+/// trial's store (`TrialStore` says which) and the awaits of the trial's calls. The injuries are a crash
+/// before or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions
+/// of the function must hold in each run. If the test fails, it lists the injuries under which the function
+/// failed. The test also fails if no call uses the store of the trial, or if a run does not reach the point
+/// of its injury. The test runs with paused time.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};

@@ -1,8 +1,8 @@
 //! Makes errors of idem without a call, for unit tests of an `impl From<idem::Error>`, of the status in an
 //! API's response, or of a rule for retries.
 //!
-//! Each error has the scope of an operation and invented details. Its key digest belongs to the key
-//! `example`.
+//! Each error has the scope of an operation and invented details. If the error has a key digest, the digest
+//! belongs to the key `example`.
 //!
 //! ```
 //! # use idem_runtime as idem;

@@ -1,8 +1,9 @@
 //! Tools for two kinds of tests: of idempotent functions, which must survive failures of their store and find
 //! their records again, and of stores, which must keep the protocol.
 //!
-//! Owns the store that fails on purpose, and the checks of a store from outside. It uses only public items of
-//! the other crates (except in `errors`). No other crate knows this crate.
+//! Owns the store that fails on purpose, the injuries, the repetitions of `twice`, the comparison of
+//! catalogues, and the checks of a store from outside. Other crates use this crate only in tests. `idem`
+//! re-exports it as `idem::testing`.
 
 pub mod conformance;
 pub mod errors;

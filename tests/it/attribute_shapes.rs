@@ -1,9 +1,9 @@
-//! Every valid use in `tests/ui/pass`, which compiles if these tests do.
+//! Compiles every valid use in `tests/ui/pass`.
 //!
 //! The uses are modules of one crate, because linking a crate for each use would take minutes. Uses under the
 //! lints of a strict crate are in `tests/lints`.
 
-/// The functions of these files, one module for each file.
+/// One module for each file of uses.
 macro_rules! shapes {
     ($($name:ident)*) => {
         #[path = "../ui/pass"]

@@ -3,8 +3,8 @@
 use idem::{Catalogue, Error, KeyPart, MemoryStore, catalogue, idempotent};
 use idem_testing::{assert_catalogue_of, differences};
 
-/// Every kind of function. `attribute_scope` and `prepare/scope.rs` test that the listed scopes are the
-/// scopes of the records.
+/// Every kind of function. `attribute_scope` and `idem-runtime/src/engine/prepare/scope.rs` test that the
+/// listed scopes are the scopes of the records.
 #[allow(dead_code, reason = "they are in the catalogue whether they are called or not")]
 mod shapes {
     use super::*;

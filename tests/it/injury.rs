@@ -1,5 +1,5 @@
-//! Tests of `#[idempotent_test]`: it accepts a correct function and finds each of two mistakes, while a test
-//! with one call and one duplicate finds neither.
+//! Tests of `#[idempotent_test]`: it accepts a correct function and finds each of two mistakes. A test with
+//! one call and one duplicate would find neither mistake.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ async fn a_function_that_is_right_survives_every_injury(trial: Trial) -> Result<
     if shop.gateway.charges() == 1 { Ok(()) } else { Err("charged twice".into()) }
 }
 
-/// Mistake 1: the key for the downstream service is different in each run.
+/// Mistake 1: after each charge, the function makes another key for the downstream service.
 #[idempotent(key = "order/{order}", scope = "injury.forgets_the_key", store = shop.store)]
 async fn forgets_the_key(shop: &Shop, order: u64) -> Result<Receipt, Error> {
     let key = format!("charge-{}", shop.gateway.charges());

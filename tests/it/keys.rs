@@ -1,6 +1,6 @@
 //! Tests that two calls share a key only if all values in it are equal.
 //!
-//! The values consist of a few characters that a rendering could confuse with its own, so that a rendering
+//! Most values consist of a few characters that a rendering could confuse with its own, so that a rendering
 //! that is not injective soon gives the same key for two values.
 
 use idem::{KeyBuilder, KeyPart};
@@ -55,7 +55,7 @@ fn place() -> impl Strategy<Value = Place> {
     })
 }
 
-/// Text that may stand between two placeholders of a template.
+/// Valid text between two placeholders of a template.
 fn separator() -> impl Strategy<Value = String> {
     ("[a%2.-]{0,2}", "[/:#|, ]", "[a%2.-]{0,2}")
         .prop_map(|(before, between, after)| before + &between + &after)

@@ -57,7 +57,8 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer. None of these answers has a time or a fence.
+    /// Any other answer. No other answer in these histories has a time or a fence: `RetryAt`, which has a
+    /// time, does not occur, because no release sets a delay.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }
@@ -183,7 +184,8 @@ impl History {
     }
 }
 
-/// One client: claims, renews, completes and releases, sometimes with a claim that it no longer holds.
+/// One client: reads, claims, renews, records steps, completes and releases, sometimes with a claim that it
+/// no longer holds.
 async fn client<S: Store>(
     store: FaultStore<S>,
     key: RecordKey,

@@ -1,5 +1,5 @@
-//! Tests of calls one after another: results that cannot be kept or read, and settings that cannot work. The
-//! simulation tests which calls run, are replayed or are refused.
+//! Tests of calls one after another: results that do not encode, derived keys, settings that cannot work, and
+//! the size of the store in memory. The simulation tests which calls run, are replayed or are refused.
 
 use crate::support;
 

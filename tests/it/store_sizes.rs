@@ -1,5 +1,5 @@
-//! Tests that the futures of the stores' claims and completions are small. The engine allocates both in every
-//! call, and allocators are slow for memory that is larger than a kilobyte and freed in another thread.
+//! Tests that the futures of the stores' claims and completions are small. The engine puts each of them into
+//! a box, and allocators are slow for memory that is larger than a kilobyte and freed in another thread.
 
 use std::any::type_name;
 
@@ -18,7 +18,6 @@ fn size<'a, S: 'a, R: 'a, F: Future>(_: impl FnOnce(&'a S, &'a RecordKey, &'a R)
 fn too_large<S: Store>() -> Vec<String> {
     let claim = size(|store: &S, key, request: &Claim| store.claim(key, request));
     let complete = size(|store: &S, key, request: &Complete| store.complete(key, request));
-    // The engine puts each future into a separate box, which it allocates in every call.
     let sizes = [("claim", claim, 700), ("completion", complete, 700)];
     let large = sizes.into_iter().filter(|(_, size, most)| !(1..=*most).contains(size));
     large.map(|(name, size, _)| format!("a {name} of {}: {size} bytes", type_name::<S>())).collect()

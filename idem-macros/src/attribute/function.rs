@@ -13,7 +13,8 @@ use syn::{
     Visibility,
 };
 
-/// An async function, or the function that `#[async_trait]` has made of one.
+/// A function with a body: an `async fn`, the function that `#[async_trait]` has made of one, or a function
+/// that `validate` refuses because it is not async.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
@@ -267,7 +268,7 @@ impl<'ast> Visit<'ast> for Unnameable<'ast> {
         visit::visit_type_reference(self, ty);
     }
 
-    // The argument types of a function pointer do not count, because the pointer holds no value of these
-    // types.
+    // The types of the arguments and the result of a function pointer do not count, because the pointer holds
+    // no value of these types.
     fn visit_type_fn_ptr(&mut self, _: &'ast syn::TypeFnPtr) {}
 }

@@ -62,12 +62,12 @@ pub(crate) enum Pace {
     By(Expr),
 }
 
-/// What the next call does after a crash: a lease expired, and no result is recorded.
+/// What the next call does after a crash: the last attempt began, and did not report how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCrash {
     /// Run the body again.
     Rerun,
-    /// Run nothing until an operator decides.
+    /// Run nothing until an operator decides, or `recover` finds out what happened.
     InDoubt,
 }
 

@@ -15,7 +15,7 @@ use crate::diagnostics::{Faults, closest, list};
 /// The options of one attribute.
 #[derive(Default)]
 pub(super) struct List {
-    /// The options whose syntax is right, each once.
+    /// The known options whose syntax is right, each once.
     pub(super) items: Vec<NestedMeta>,
     /// The names of all options, including options whose syntax is wrong.
     pub(super) names: Vec<Ident>,

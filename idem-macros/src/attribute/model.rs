@@ -67,6 +67,6 @@ pub(crate) enum Scope {
     Named(LitStr),
     /// Module path and name.
     OfFunction,
-    /// Module path, type of `self` and name.
+    /// Module path, the type `Self` and name.
     OfMethod,
 }

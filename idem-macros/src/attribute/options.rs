@@ -65,7 +65,8 @@ impl Options {
         Self { names, ..options }
     }
 
-    /// The written name of an option, if the option is there. The option may have a fault.
+    /// The name of this option, with its position in the attribute; `None` if the attribute does not have the
+    /// option. Includes options that have a fault.
     pub(crate) fn named(&self, name: &str) -> Option<&Ident> {
         self.names.iter().find(|written| *written == name)
     }

@@ -1,6 +1,7 @@
 //! The `key` and `fingerprint` options, checked against the arguments.
 //!
-//! A place is an argument, followed by fields and by methods without arguments, such as `order.id`.
+//! A place is a name, usually of an argument, followed by fields and by methods without arguments, such as
+//! `order.id`.
 //!
 //! Owns which keys and fingerprints are valid. `template` owns the text around places, `expression` owns the
 //! grammar of places, and `place` owns how text becomes a place.

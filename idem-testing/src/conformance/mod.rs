@@ -26,7 +26,7 @@
 //! # }
 //! ```
 //!
-//! A check that fails reports the broken rule, and shows the requests and answers until then.
+//! A check that fails reports the broken rule, and shows the last requests and answers.
 
 mod checks;
 mod differential;
@@ -60,8 +60,8 @@ pub struct Check {
     run: Run,
 }
 
-/// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the history that led to
-/// it.
+/// A rule that a store breaks. `Display` and `Debug` show the rule, the finding, and the last requests and
+/// answers before it.
 pub struct Violation {
     name: &'static str,
     rule: &'static str,

@@ -27,7 +27,7 @@ pub struct Profile {
 
 impl Profile {
     /// A store that uses tokio's clock, as [`MemoryStore`](idem_runtime::MemoryStore) does: the kit pauses
-    /// and advances time and does not wait.
+    /// and advances time and does not wait. Only the races and duels need a running clock, so they wait.
     pub const fn tokio_clock() -> Self {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
@@ -44,11 +44,11 @@ impl Profile {
         self
     }
 
-    /// Runs only a sample: one in `one_in` of the thousands of short traces (different traces each time), and
-    /// the same part of the other long checks. Those are a random history, duels (for at least 16 keys),
-    /// races (of at least 100 callers) and the steps of one record (at least 200). Use it for a server that
-    /// takes long for each request, such as an emulator, and for a second path to a store that another test
-    /// checks in full.
+    /// Runs only a sample: one in `one_in` of the thousands of short traces (the [`seed`](crate::seed) says
+    /// which), and the same part of the other long checks. The other long checks are a random history, duels
+    /// (for at least 16 keys), races (of at least 100 callers) and the steps of one record (at least 200).
+    /// Use a sample for a server that takes long for each request, such as an emulator, and for a second path
+    /// to a store that another test checks in full.
     ///
     /// With `IDEM_SAMPLE=n` in the environment, every store with its own clock runs one in `n` of what it
     /// would run otherwise.
@@ -57,7 +57,7 @@ impl Profile {
         self
     }
 
-    /// One in how many of the cases run.
+    /// Of this many cases, one runs.
     pub(super) fn one_in(&self) -> usize {
         let further = match self.clock {
             Clock::Tokio => None,
@@ -89,13 +89,14 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A subject with this store, which must have no records of the kit.
+    /// A subject with this store. The store must hold no expired records, because the checks of purges count
+    /// the deleted records.
     pub fn new<S: Store>(store: S, profile: Profile) -> Self {
         Self { handles: vec![DynStore::new(store)], profile, kept: Vec::new() }
     }
 
-    /// Adds another handle to the same records, such as a second connection. The checks that race use all
-    /// handles.
+    /// Adds another handle to the same records, such as a second connection. The races, the duels, the short
+    /// traces and the random history use all handles.
     pub fn handle<S: Store>(mut self, another: S) -> Self {
         self.handles.push(DynStore::new(another));
         self

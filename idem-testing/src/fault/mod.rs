@@ -26,7 +26,7 @@ pub use plan::{Fault, OperationKind, Rates};
 ///
 /// Clones share the script and the counts. The fault of an operation is chosen when the operation is first
 /// polled: the fault that [`next`](Self::next) queued for its kind, else the fault of [`down`](Self::down),
-/// else the fault of [`always`](Self::always), else a random one.
+/// else the fault of [`always`](Self::always), else a random one. `inspect` has no faults.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -81,7 +81,7 @@ impl<S: Store> FaultStore<S> {
         self.plan().set_always(kind, fault.into());
     }
 
-    /// While `down` is `true`, every operation fails before it is applied.
+    /// While `down` is `true`, every operation without a queued fault fails before it is applied.
     pub fn down(&self, down: bool) {
         self.plan().set_down(down);
     }

@@ -94,7 +94,8 @@ pub enum Fault {
 
 /// How often each fault happens, as a probability for each operation.
 ///
-/// The probabilities are added up in the order of the setters. Faults beyond a sum of 1 never happen.
+/// The probabilities are added up in this order: `fail_before`, `fail_after`, `apply_late`, `delay`. Faults
+/// beyond a sum of 1 never happen.
 ///
 /// ```
 /// # use idem_runtime as idem;

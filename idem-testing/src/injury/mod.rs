@@ -41,10 +41,10 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once without injuries. Then runs it once for each place that the first run passed and each
-/// injury that is possible there. The places are every operation of the trial's store and every await of the
-/// trial's calls. Time is paused. [`idempotent_test`](crate::idempotent_test) generates a call of this
-/// function.
+/// Runs `body` once without injuries. If this run succeeds, runs `body` once more for each place that the run
+/// passed and each injury that is possible there. The places are the operations on the trial's store that
+/// [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
+/// [`idempotent_test`](crate::idempotent_test) generates a call of this function.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -113,8 +113,8 @@ fn run<O: TestOutcome>(
     (state.places.clone(), ended)
 }
 
-/// The result of all runs of a test. `Display` lists each injury that broke the test, with its
-/// message. A repeated message is cut to its first line.
+/// The result of all runs of a test. `Display` lists each failed run with its injury and its message. A
+/// repeated message is cut to its first line.
 #[derive(Debug, Default)]
 pub struct Report {
     name: String,
@@ -124,7 +124,7 @@ pub struct Report {
     broken: Vec<Broken>,
 }
 
-/// An injury that the test did not survive.
+/// A failed run: its injury with the place, or `no injury at all`, and why it failed.
 #[derive(Clone, Debug)]
 struct Broken {
     at: String,
@@ -144,7 +144,8 @@ impl Report {
         self.runs
     }
 
-    /// Which injuries broke the test, and where: `crash after at point 2, complete`.
+    /// The failed runs, by injury and place: `crash after at point 2, the store's complete`. If the run
+    /// without injuries failed: `no injury at all`.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
         self.broken.iter().map(|broken| broken.at.as_str()).collect()
@@ -154,7 +155,7 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// If an injury broke the test. The message lists all injuries that did.
+    /// If a run failed, with or without an injury. The message lists all failed runs.
     #[allow(clippy::print_stdout, reason = "the harness shows what a test prints")]
     #[track_caller]
     pub fn assert_whole(&self) {

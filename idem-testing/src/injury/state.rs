@@ -31,8 +31,8 @@ pub enum Injury {
     CrashAfter,
     /// The operation is applied, and its answer is lost.
     LostAnswer,
-    /// The worker pauses until its lease is over and another worker runs the call. Then it continues while
-    /// the other worker still runs.
+    /// The worker pauses until its lease is over and another worker has begun the call. Then the first worker
+    /// continues to its end, and after that the other worker.
     LeaseLost,
     /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,
@@ -120,7 +120,7 @@ pub(super) struct State {
     pub(super) is_struck: bool,
     pub(super) places: Vec<Place>,
     last_call: CallId,
-    /// The call that is being polled now.
+    /// The call that the trial makes now; `None` between two calls.
     pub(super) driven: Option<CallId>,
     workers: HashMap<Owner, CallId>,
     pub(super) dead: HashSet<CallId>,
@@ -189,7 +189,7 @@ impl State {
     }
 
     /// What happens to an operation of the worker `owner`. An operation without an owner, or with a new one,
-    /// belongs to the call that is polled now. Between two polls, it belongs to the last call, whose
+    /// belongs to the call that the trial makes now. Between two calls, it belongs to the last call, whose
     /// background work may still run.
     pub(super) fn meet(&mut self, kind: OperationKind, owner: Option<Owner>) -> Met {
         let current = self.driven.unwrap_or(self.last_call);

@@ -17,9 +17,9 @@ use crate::{Fault, FaultStore, OperationKind};
 
 /// The store of a [`Trial`](super::Trial): pass it to the function under test. Clones share the records.
 ///
-/// Claims, renewals, steps, completions and releases are places for an injury, if their owner belongs to a
-/// call of the trial; so are reads (`get`) while a call runs. `resolve`, `forget`, `purge` and `list` have no
-/// injuries.
+/// Claims, renewals, steps, completions and releases are places for an injury, if their owner belongs to the
+/// call that the trial makes now. Reads (`get`) are places while the trial makes a call. `resolve`, `forget`,
+/// `purge`, `list` and `inspect` have no injuries.
 #[derive(Clone)]
 pub struct TrialStore {
     faults: FaultStore<MemoryStore>,

@@ -69,9 +69,10 @@ impl Trial {
         value
     }
 
-    /// Makes calls as a client that wants an answer, and returns what all callers got, in order: the first
-    /// caller, the callers that an injury adds, and repeated calls until one gets a value or an error that no
-    /// injury explains. For functions whose errors are answers, and for `on_crash = "in_doubt"`.
+    /// Makes calls as a client that wants an answer: at most six, until a call gets a value or an error that
+    /// no injury explains. Returns what all callers got. If an injury adds a caller to a call, the answer of
+    /// the added caller comes before the answer of the call. For functions whose errors are answers, and for
+    /// `on_crash = "in_doubt"`.
     pub async fn answers<T, E, F, B>(&self, call: &F) -> Vec<Result<T, E>>
     where
         F: Fn() -> B,

@@ -47,7 +47,8 @@ impl<F> Twice<F> {
     ///
     /// # Panics
     ///
-    /// If the function did something twice, or a repeated call returned something else.
+    /// If the function did something twice, if a repeated call returned something else, or if nothing was
+    /// checked.
     pub async fn answer<B, T, E>(self) -> Result<T, E>
     where
         F: Fn() -> B,

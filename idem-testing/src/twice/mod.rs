@@ -100,7 +100,7 @@ pub struct Twice<S, K = ()> {
     effects: Arc<dyn Fn() -> BoxFuture<'static, u64> + Send + Sync>,
     #[cfg(feature = "http")]
     header: http::HeaderName,
-    /// How many pairs of runs are dropped at most, each one poll later than the pair before.
+    /// How many pairs of runs are dropped at most, each pair one wait later than the pair before.
     breaks: usize,
     proof: Arc<Proof>,
     kind: PhantomData<K>,
@@ -108,9 +108,9 @@ pub struct Twice<S, K = ()> {
 
 impl<S, K> Twice<S, K> {
     /// Counts what a request, message or call may do once, such as charges or sent messages. `count` is
-    /// called before and after each request, message or call. Each of these may raise the count by one, so
-    /// count orders, not their rows. With `effects`, a test must not make several requests, messages or calls
-    /// at the same time.
+    /// called before, between and after the repetitions of each request, message or call. Each request,
+    /// message or call may raise the count by one, so count orders, not their rows. With `effects`, a test
+    /// must not make several requests, messages or calls at the same time.
     #[must_use]
     pub fn effects<F>(mut self, count: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

@@ -118,9 +118,9 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// Makes one group of `count` concurrent runs after another, until a run is answered. The first group is
-/// dropped when it has waited once. Each later group is dropped one wait later than the group before it, up
-/// to `limit` groups. Returns the last group, and how many groups were dropped.
+/// Makes one group of `count` concurrent runs after another, until a run is answered or `PATIENCE` is over.
+/// The first group is dropped when it has waited once. Each later group is dropped one wait later than the
+/// group before it, up to `limit` groups. Returns the last group, and how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

@@ -1,5 +1,5 @@
 //! Tests of idem-testing: the model check and its mutants, random histories, the kit on the store in memory,
-//! tests under injuries, and `twice`.
+//! the errors, tests under injuries, and `twice`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

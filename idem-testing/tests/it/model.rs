@@ -1,5 +1,5 @@
 //! Model check of the shipped protocol with stateright: no interleaving of workers, network, clock,
-//! housekeeping and operators breaks a promise, and from every state each key can get a recorded result.
+//! housekeeping and operators breaks a promise, and from every state the key can get a recorded result.
 //!
 //! Without `IDEM_MODEL=full` the bounds are small. See `docs/internals/model.md`.
 

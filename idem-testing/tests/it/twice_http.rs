@@ -136,7 +136,8 @@ fn response((status, headers, body): Answer) -> http::Response<Body> {
     response.body(Body::from(body)).unwrap()
 }
 
-/// A route that gives this answer first. All later answers have the status 200 and the gRPC code `OK`.
+/// A route that gives this answer first. All later answers have the status 200, and the gRPC code `OK` if the
+/// first answer has a gRPC code.
 fn first(answer: Answer) -> Twice<Router> {
     let shop = Shop::default();
     let number = Arc::new(AtomicU64::new(0));
@@ -194,7 +195,7 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
             response(if is_in_flight { in_flight } else { (503, &[], "down") })
         };
         let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")));
-        // The second pair gets an error as its answer, so `twice` stops waiting for the key.
+        // One run of the second pair gets an error as its answer, so `twice` stops waiting for the key.
         assert_eq!(
             answer(&app, request("/payments")).await,
             (StatusCode::SERVICE_UNAVAILABLE, "down".into())

@@ -1,4 +1,5 @@
-//! Tests of each option other than the key.
+//! Tests of the options, except `key` and `key_fn` (see `keys`), `scope`, `recover` and `transaction` (which
+//! have files of their own), and `store` and `crate` (see `tests/ui/pass`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Under `#[async_trait]`, with the associated types of the trait in the return type.
+//! Methods under `#[async_trait]`, with the associated types of the trait in the return type.
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Each function has another kind of body: no value at its end, control flow, one line, recursion, lints.
+//! Functions with different bodies: one panics, one has control flow, one is on one line, one calls itself,
+//! and one expects lints.
 use idem::{Error, MemoryStore, idempotent};
 
 #[idempotent(key = "{id}", store = store)]

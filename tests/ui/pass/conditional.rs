@@ -1,4 +1,4 @@
-//! Under `cfg` and `cfg_attr`, and with `cfg` on arguments.
+//! Functions under `cfg` and `cfg_attr`, and functions with `cfg` on arguments.
 use idem::{Error, MemoryStore, idempotent};
 
 #[cfg(not(any()))]

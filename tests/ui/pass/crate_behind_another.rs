@@ -1,4 +1,4 @@
-//! The library re-exported by another crate, used directly and in a macro.
+//! The library behind a module that re-exports it, as another crate would, used directly and in a macro.
 mod framework {
     pub(super) use idem::{self, MemoryStore, idempotent};
 }

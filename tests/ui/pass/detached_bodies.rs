@@ -1,4 +1,5 @@
-//! Owned arguments, `self` by value or `Arc`, and static references.
+//! Detached bodies whose arguments do not borrow from the caller: owned values, `self` as an `Arc`, static
+//! references, function pointers and boxed closures.
 use idem::{Error, MemoryStore, idempotent};
 
 use std::sync::Arc;

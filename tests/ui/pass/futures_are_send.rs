@@ -1,4 +1,5 @@
-//! The future of a guarded function is `Send` if its body is `Send`. The macro does not require that.
+//! The future of a guarded function is `Send` if the arguments and the body are `Send`. The macro does not
+//! require them to be `Send`.
 use std::rc::Rc;
 
 use idem::{MemoryStore, idempotent};

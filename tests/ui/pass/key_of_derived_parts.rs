@@ -1,4 +1,4 @@
-//! Shapes that `#[derive(KeyPart)]` takes, with lifetimes and parameters that are not sized.
+//! Shapes that `#[derive(KeyPart)]` takes, with lifetimes and with type parameters that are `?Sized`.
 use idem::{Error, KeyPart, MemoryStore, idempotent};
 
 #[derive(KeyPart)]

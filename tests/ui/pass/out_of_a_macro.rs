@@ -19,7 +19,8 @@ operation! {
     fn refund(id: String) -> Result<usize, Error> { Ok(id.len()) }, (id, 1), "2h"
 }
 
-/// The key names an argument of the macro and an argument of its call.
+/// The key names an argument that the macro writes (`own`), and an argument that the macro's call writes
+/// (`x`).
 macro_rules! by_both {
     ($name:ident($argument:ident)) => {
         #[idempotent(key = "{own}/{x}", store = store)]

@@ -1,4 +1,4 @@
-//! Every shape of function that may have the option `recover`.
+//! Functions of different shapes with the option `recover`.
 use idem::{Error, MemoryStore, Recovery, idempotent};
 
 async fn find(_: &Recovery, _: &MemoryStore, id: &u64) -> Result<Option<u64>, Error> {

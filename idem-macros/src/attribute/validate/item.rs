@@ -29,8 +29,8 @@ pub(super) fn is_test(function: &Function, faults: &mut Faults) -> bool {
     of_test.is_some()
 }
 
-/// Checks the function, and returns its return type. `None` if the function is not async, or its result is
-/// not visible.
+/// Checks the function, and returns its return type. `None` if the function is not async, or if its signature
+/// does not show the type of its result.
 pub(super) fn check<'f>(function: &'f Function, faults: &mut Faults) -> Option<&'f Type> {
     let signature = &function.signature;
     if let Some(constness) = &signature.constness {

@@ -52,7 +52,7 @@ async fn of_scope(t: &Trial, limit: usize) -> Checked<BTreeMap<Name, Listed>> {
     walk(t, List::default().with_scope(Some(scope(t)?)).with_limit(limit)).await
 }
 
-/// Brings a key to each live stage.
+/// Makes one key in each live stage, and returns the stages with their keys.
 async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     let mut keys = Vec::new();
     for stage in Stage::live() {
@@ -90,8 +90,8 @@ fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     same("the names that are listed", found.keys().cloned().collect::<Vec<_>>(), wanted)
 }
 
-/// Checks that a record is listed unchanged, but without its steps, and with only the kind and size of its
-/// result.
+/// Checks that a record is listed unchanged, but without its steps, and with the kind of its result instead
+/// of the result. Does not check the listed size.
 fn listed_as(listed: &Listed, mut record: Record) -> Checked {
     let result = record.result.take();
     record.steps.clear();

@@ -15,7 +15,7 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
-/// How many callers take part in a race, and the minimum in a sample.
+/// How many callers claim a key at once: in a full run, and at least in a sample.
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 
@@ -156,7 +156,7 @@ pub(crate) async fn of_many_operators_one_resolves(t: &Trial) -> Checked {
     same("result", Some(t.replay(&key).await?.result), resolved.pop())
 }
 
-/// The state that the workers of one churn share.
+/// The state that the workers of one call of `churn` share.
 #[derive(Default)]
 struct Churn {
     made: AtomicUsize,
@@ -164,7 +164,8 @@ struct Churn {
 }
 
 impl Churn {
-    /// Claims and releases one key, each time as a new owner, until `enough` grants were made.
+    /// Claims and releases one key, each time as a new owner, until `enough` grants were made or no attempts
+    /// are left.
     async fn work(
         &self,
         key: &RecordKey,
@@ -197,8 +198,8 @@ impl Churn {
     }
 }
 
-/// Lets several workers claim and release one key until `enough` grants were made, and returns the grants by
-/// attempt.
+/// Lets several workers claim and release one key until `enough` grants were made or no attempts are left.
+/// Returns the grants by attempt.
 async fn churn(t: &Trial, key: &RecordKey, like: &Claim, enough: usize) -> Checked<Vec<Grant>> {
     let shared = Arc::new(Churn::default());
     let ended = t

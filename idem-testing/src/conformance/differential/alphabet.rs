@@ -14,7 +14,7 @@ use idem_core::protocol::{
 /// A duration that is over at once.
 const NONE: Duration = Duration::ZERO;
 
-/// What the next request depends on: the record with its grant, and the grant before that grant.
+/// What the next request depends on: the record with its grant, and an earlier grant of the key.
 pub(super) struct Scene<'a> {
     pub(super) record: Option<&'a Record>,
     pub(super) previous: Option<(Owner, Fence)>,

@@ -1,5 +1,5 @@
-//! The differential test: requests are sent to a store and to the pure protocol, whose answers and records
-//! must be the same.
+//! The differential test sends requests to a store and to the pure protocol. Both must give the same answers
+//! and the same records.
 //!
 //! Owns the comparison of a long random history. `moves` draws its operations; `traces` has every short
 //! history; `oracle` computes the expected answers. Unlike the other checks, this test takes its expectations
@@ -60,7 +60,7 @@ impl Now {
 ///
 /// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime.
 /// On a real clock, leases and lifetimes are either very long or over at once, so that no answer depends on
-/// the duration of the test. The store must then use the clock of this host.
+/// the duration of the test. The store's clock must then differ from this host's by less than a minute.
 pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked {
     let mut oracle = Oracle::new(t.is_exact());
     let now = Now::of(t, &mut oracle).await?;

@@ -1,5 +1,5 @@
-//! Draws random operations from a seed. Most are symbols of the alphabet, which depend on the current record
-//! of their key.
+//! Draws random operations from a seed. Most operations are symbols of the alphabet: what such an operation
+//! sends depends on the current record of its key.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Gambler {
     }
 
     /// Draws a key and an operation. Few operations come from a sender that does not hold the claim, because
-    /// the store refuses most operations of such a sender.
+    /// the store refuses all operations of such a sender.
     pub(super) fn draw(&mut self, oracle: &Oracle) -> (RecordKey, Ask) {
         let number = self.below(self.keys.len());
         let key = self.keys[number].clone();

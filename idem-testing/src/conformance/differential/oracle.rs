@@ -1,4 +1,4 @@
-//! Computes the expected answers: the protocol's functions, on records in a map.
+//! Computes the expected answers with the protocol's functions, on records in a map.
 
 use std::collections::HashMap;
 use std::time::Duration;

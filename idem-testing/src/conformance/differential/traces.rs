@@ -105,7 +105,9 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
     states.into_iter().map(|(trace, _)| trace).collect()
 }
 
-/// All traces: the requests that lead to a state, followed by one symbol, for each state and symbol.
+/// All traces: for each state and each symbol, the requests that lead to the state, followed by the symbol.
+/// Leaves out the traces of the greatest length that end with a request of a sender that does not hold the
+/// claim.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
     states.iter().flat_map(move |prefix| {

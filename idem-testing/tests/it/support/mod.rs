@@ -1,4 +1,5 @@
-//! Code that the model check and its mutants share. See `docs/internals/model.md`.
+//! Code that the model check, the random histories and the tests of the mutants share. See
+//! `docs/internals/model.md`.
 #![allow(dead_code, unreachable_pub)]
 
 pub use idem_runtime::protocol;

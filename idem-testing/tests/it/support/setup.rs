@@ -17,21 +17,22 @@ const OTHER_ARGUMENTS: Fingerprint = Fingerprint::from_bytes([2; 32]);
 /// The setups in which the model looks for mutants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Under {
-    /// Every event, and a limit of attempts.
+    /// The events of `Plain`, late copies of requests, other arguments, `forget`, and a limit of attempts.
     Rerun,
-    /// Claims, results, releases and renewals, and operators.
+    /// The events of `Plain` and operators, under `in_doubt`.
     InDoubt,
     /// Bodies have steps, under both policies.
     Steps,
-    /// Every event but `forget`, under `in_doubt`, by callers that recover.
+    /// As `Rerun`, but under `in_doubt`, without `forget` and renewals. Callers recover, or go away before
+    /// their bodies start.
     Settled,
-    /// Only claims, results, releases and renewals.
+    /// Only claims, results, releases, renewals and purges.
     Plain,
     /// Callers go away before their bodies start.
     GivenBack,
-    /// Bodies have a step, and one attempt.
+    /// A body has one step, and a key has one attempt.
     OneAttempt,
-    /// Under `in_doubt`; one caller recovers, and the worker of the other caller may be alive in doubt.
+    /// Three workers under `in_doubt`. Only the last one recovers, and a worker in doubt may be alive.
     Alive,
 }
 

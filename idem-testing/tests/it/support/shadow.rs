@@ -1,7 +1,7 @@
-//! The promises about one key, derived only from the requests and answers.
+//! The promises about one key, derived from the requests, the answers and the recorded steps.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at the record. If a rule has written a
-//! wrong record, the next answer shows that. `claims` judges the answers to claims.
+//! Owns the decision which promise an answer breaks. It must not look at anything else in the record. If a
+//! rule has written a wrong record, the next answer shows that. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -25,7 +25,7 @@ pub struct Shadow {
     since: Fence,
     /// How many bodies the current generation started.
     bodies: u32,
-    /// The grants under `in_doubt` since the last release that allows the body to start again.
+    /// The grants under `in_doubt` since the last event after which the body may start again.
     at_stake: Vec<Fence>,
     /// How many bodies were started under the grants of `at_stake`.
     started: u8,
@@ -241,7 +241,7 @@ impl Shadow {
         }
     }
 
-    /// A renewal was applied.
+    /// Checks the answer to a renewal.
     pub fn renewed(&mut self, request: &Renew, answer: RenewAnswer, now: Timestamp) {
         let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
         let Some(life) = life.filter(|life| life.is_held()) else {
@@ -256,7 +256,7 @@ impl Shadow {
         self.demand(Promise::AnswersAreTrue, answer == wanted || answer == RenewAnswer::Lost);
     }
 
-    /// A step was applied.
+    /// Checks the answer to the recording of a step.
     pub fn recorded_step(&mut self, request: &RecordStep, answer: RecordStepAnswer, now: Timestamp) {
         let recorded = answer == RecordStepAnswer::Recorded;
         let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
@@ -278,7 +278,7 @@ impl Shadow {
         }
     }
 
-    /// The steps were read.
+    /// Checks the recorded steps.
     pub fn seen(&mut self, steps: &[RecordedStep], now: Timestamp) {
         let kept = steps == self.live(now).map_or(&[][..], |life| &life.steps);
         self.demand(Promise::StepsAreKept, kept);
@@ -289,7 +289,7 @@ impl Shadow {
         self.demand(Promise::TheHolderIsHeard, succeeded || !holds);
     }
 
-    /// A completion was applied.
+    /// Checks the answer to a completion.
     pub fn completed(&mut self, request: &Complete, answer: CompleteAnswer, now: Timestamp) {
         let done = answer == CompleteAnswer::Done;
         let Some(life) = self.live(now) else { return self.judge(false, done) };
@@ -311,7 +311,7 @@ impl Shadow {
         }
     }
 
-    /// A release was applied.
+    /// Checks the answer to a release.
     pub fn released(&mut self, request: &Release, answer: ReleaseAnswer, now: Timestamp) {
         let said = answer != ReleaseAnswer::Lost;
         let Some(life) = self.live(now).filter(|life| life.last == (request.owner, request.fence)) else {
@@ -335,7 +335,7 @@ impl Shadow {
         }
     }
 
-    /// An operator's decision was applied.
+    /// Checks the answer to an operator's decision.
     pub fn resolved(&mut self, word: &Resolution, answer: ResolveAnswer, now: Timestamp) {
         let expected = match self.live(now) {
             None => ResolveAnswer::Absent,

@@ -125,7 +125,7 @@ pub fn in_doubt_rerun(asked: &Asked<'_>) -> Step {
     protocol::apply(rerun.as_ref(), asked.floor, &claim.into(), asked.now)
 }
 
-/// A record under `in_doubt` expires like any other.
+/// A record under `in_doubt` expires when its lease ends.
 pub fn in_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| {
         let expires_at = new.expires_at.or(Some(new.lease_until));

@@ -36,7 +36,7 @@ pub fn as_if_its_owner_held(asked: &Asked<'_>) -> Step {
     if asked.request.owner() == holder { asked.as_if_held() } else { asked.right() }
 }
 
-/// The only guard is `WHERE state = 'in flight'`.
+/// Renewals, completions and releases have only the guard `WHERE state = 'in flight'`.
 pub fn state_only_guards(asked: &Asked<'_>) -> Step {
     match (asked.request, asked.state()) {
         (Request::Renew(_), _) => asked.as_if_held(),
@@ -71,7 +71,7 @@ pub fn last_completion_wins(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A body that fails deletes the record, with its fence and its attempts.
+/// A release deletes the record, with its fence and its attempts.
 pub fn delete_on_failure(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {
@@ -120,7 +120,8 @@ pub fn step_refused_after_the_lease(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| asked.now < record.lease_until))
 }
 
-/// A report of a worker in doubt is refused, and its body is dropped in the middle of its effect.
+/// The requests of a worker in doubt are refused. After a refused renewal, its body is dropped in the middle
+/// of its effect.
 pub fn without_doubts(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state != State::InDoubt))
 }
@@ -130,7 +131,8 @@ pub fn only_in_flight(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state == State::InFlight))
 }
 
-/// A panic under `in_doubt`, or a doubtful release, counts as a reported failure.
+/// Each release counts as a reported failure, even after a panic under `in_doubt`, and even a doubtful
+/// release.
 pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     match asked.request {
         Request::Release(release) => asked.asking(release.with_cause(ReleaseCause::Failed)),
@@ -230,7 +232,7 @@ pub fn unwritten(asked: &Asked<'_>) -> Step {
     Transition::new(None, asked.right().answer)
 }
 
-/// A body that fails writes a new record without the steps.
+/// A release writes a new record without the steps.
 pub fn forgets_steps(asked: &Asked<'_>) -> Step {
     asked.writing(|new| new.with_steps(Vec::new()))
 }

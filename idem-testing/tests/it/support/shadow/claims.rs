@@ -7,7 +7,7 @@ use crate::support::protocol::{
 };
 
 impl Shadow {
-    /// A claim was applied.
+    /// Checks the answer to a claim.
     pub fn claimed(&mut self, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
         let life = self.live(now).cloned();
         let other = life.as_ref().is_some_and(
@@ -70,8 +70,8 @@ impl Shadow {
         }
         let attempts = old.as_ref().map_or(1, |old| old.next_attempts(request));
         self.demand(Promise::NothingIsForgotten, grant.attempt == attempts);
-        // After `max_attempts` is lowered, the protocol does not count a grant beyond it. A release of that
-        // grant still takes one attempt off, because the record does not say whether the grant was
+        // If the attempts already exceed `max_attempts`, the protocol does not count the grant. A release of
+        // that grant still takes one attempt off, because the record does not say whether the grant was
         // counted. So one more body may start.
         if old.as_ref().is_some_and(|old| old.attempts == attempts) {
             self.bodies = 0;
