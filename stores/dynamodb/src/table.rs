@@ -39,7 +39,8 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change. `Unavailable` or
+    /// `OutcomeUnknown` if DynamoDB does not answer.
     pub async fn check(&self) -> Result<(), StoreError> {
         let store = self.0.clone();
         own_runtime::apart(async move {
