@@ -255,8 +255,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Leaves out the marks of layers. Names, steps and sizes are as stored, because an operator must see a
-    /// record even if its result cannot be unpacked.
+    /// Leaves out the marks of layers. Names and sizes are as stored, because an operator must see a record
+    /// even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
         // The records that the layers keep for themselves do not belong to a call.

@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::look::{Findings, Query};
 
-/// How long a result is served without a new walk.
+/// How long a result is served at least without a new walk, if this console changes nothing.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// How long a result is served without a new walk, for stores where a walk costs money.
+/// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
 /// The next walk of a query starts only after this many times the duration of its last walk, so that the
 /// console does not read a large store all the time.

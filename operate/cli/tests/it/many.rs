@@ -1,4 +1,4 @@
-//! Many records at once, results that are known from elsewhere, exports, and the audit trail.
+//! Many records at once, results that are known from elsewhere, closed pipes, and the audit trail.
 
 use std::time::Duration;
 
