@@ -212,7 +212,8 @@ impl Shared {
     }
 }
 
-/// Counts a claim. `answer` says whether memory answered it or it went to the store.
+/// Counts a claim. `answer` says whether memory answered the claim (`hit`) or the claim went to the store
+/// (`miss`).
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 fn count(key: &RecordKey, answer: &'static str) {
     #[cfg(feature = "metrics")]

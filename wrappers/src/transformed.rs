@@ -128,8 +128,8 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         marks::compare(&self.inner, &layer, &marks).await.map(|(_, is_marked)| is_marked)
     }
 
-    /// Refuses a store that was used under other keys. The first use checks the marks; each later use only
-    /// loads a flag.
+    /// Refuses a store that was used under other keys. The first use checks the marks. After a success, each
+    /// later use only loads a flag.
     async fn agree(&self) -> Result<(), StoreError> {
         let Some(layer) = T::LAYER else { return Ok(()) };
         if self.marks.are_settled() {

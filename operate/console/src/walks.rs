@@ -95,8 +95,8 @@ impl Walks {
         }
     }
 
-    /// The last result, after a wait for a new walk if there is one. `None` if no walk of this query has
-    /// ended yet.
+    /// The last result. If it is not fresh, this first waits for a new walk, but at most for `PATIENCE`.
+    /// `None` if no walk of this query has ended yet.
     pub(crate) async fn get(self: &Arc<Self>, query: &Query) -> Result<Option<Aged>> {
         if let Some(mut running) = self.begin(query)? {
             // The channel closes when the walk has ended.
@@ -109,7 +109,8 @@ impl Walks {
         }
     }
 
-    /// Begins a walk unless the last result is fresh or a walk is running, and returns the running walk.
+    /// Returns the running walk of this query, after it has begun one if none runs. Returns `None` if the
+    /// last result is fresh.
     fn begin(self: &Arc<Self>, query: &Query) -> Result<Option<watch::Receiver<()>>> {
         let mut slots = locked(&self.slots);
         if slots.len() >= CAPACITY && !slots.contains_key(query) {

@@ -116,7 +116,7 @@ fn nothing() -> TableDescription {
     TableDescription::builder().build()
 }
 
-/// The names of the parts of the key, from the builder.
+/// The parts of the key, from the builder: their names and types.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
     let sort = names.sort_key.iter().map(|(name, _)| (&**name, KeyType::Range));
     std::iter::once((&*names.partition_key, KeyType::Hash)).chain(sort).collect()

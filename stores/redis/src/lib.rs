@@ -3,12 +3,12 @@
 //! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a
 //! connection: the stores' own (`connection`), or the connection of the calling runtime
 //! (`runtime_connections`), which sends waiting requests together (`pipelined`). `replication` has the
-//! connection that waits for replicas. `cluster` and `sentinel` know these kinds of servers. `name` makes the
-//! name of a key, `layout` packs a record at the positions in `fields`, and `listing` walks through all
-//! records. `scripts` has the scripts that restate the protocol on the server, `requests` builds the calls of
-//! these scripts, and `failure` translates errors. The script of a claim returns the record as it was before
-//! the claim, and the server's time if the answer depends on it. From these, the protocol's own function
-//! decides the answer in this process.
+//! connection that waits for replicas. `cluster` and `sentinel` connect to these kinds of servers. `name`
+//! makes the name of a key, `layout` packs a record at the positions in `fields`, and `listing` walks through
+//! all records. `scripts` has the scripts that restate the protocol on the server, `requests` builds the
+//! calls of these scripts, and `failure` translates errors. The script of a claim returns the record as it
+//! was before the claim, and the server's time if the answer depends on it. From these, the protocol's own
+//! function decides the answer in this process.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
