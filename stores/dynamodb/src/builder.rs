@@ -38,8 +38,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// The name of the time-to-live attribute, by which DynamoDB deletes expired items; `delete_at` unless
-    /// set.
+    /// The name of the time-to-live attribute, a time in seconds since the Unix epoch, after which DynamoDB
+    /// deletes the item; `delete_at` unless set.
     pub fn time_to_live_attribute(mut self, name: &str) -> Self {
         self.names.time_to_live = name.into();
         self

@@ -57,11 +57,11 @@ use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each transition is one call of a script with one key, in one round trip, by the server's clock. A claim on
-/// a key whose result this process has seen reads the record first (unless the store waits for replicas), and
-/// needs no script if the record has a result. The expiry of a key on the server is the end of the record's
-/// retention, never of its lease: a record exists until its `expires_at`, to the millisecond. A key in doubt,
-/// or in flight under the in-doubt policy, has no expiry.
+/// Each change of a record is one call of a script with one key, in one round trip, by the server's clock. A
+/// claim on a key whose result this process has seen reads the record first (unless the store waits for
+/// replicas), and needs no script if the record has a result. The expiry of a key on the server is the end of
+/// the record's retention, never of its lease: a record exists until its `expires_at`, to the millisecond. A
+/// key in doubt, or in flight under the in-doubt policy, has no expiry.
 ///
 /// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and
 /// the loss of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas).
