@@ -70,16 +70,17 @@ impl OutboxBuilder {
         self
     }
 
-    /// The schema of the tables: up to 63 letters, digits and underscores. The outbox creates the schema if
-    /// it is missing. Unless set, the tables are in the first existing schema of the connection's
-    /// `search_path`.
+    /// The schema of the tables: up to 63 letters, digits and underscores, not beginning with a digit. The
+    /// outbox creates the schema if it is missing. Unless set, the tables are in the first existing schema of
+    /// the connection's `search_path`.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.settings.schema = Some(schema.into());
         self
     }
 
-    /// The name of the table of messages: up to 40 letters, digits and underscores; `idem_outbox` unless set.
-    /// The names of the other tables begin with this name. Outboxes with different tables share nothing.
+    /// The name of the table of messages: up to 40 letters, digits and underscores, not beginning with a
+    /// digit; `idem_outbox` unless set. The names of the other tables begin with this name. Outboxes with
+    /// different tables share nothing.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.settings.common.table = table.into();
         self

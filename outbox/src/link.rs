@@ -23,7 +23,7 @@ impl Link {
         Self { connector: connector.clone(), session: Mutex::new(None) }
     }
 
-    /// Runs a statement, and repeats it while the server is unreachable, within the operation timeout.
+    /// Runs a statement, and repeats it after each transient error, within the operation timeout.
     pub(super) async fn ask(&self, asked: impl Fn() -> Statement) -> Result<Vec<PgRow>, StoreError> {
         retried(self.connector.timeout(), || self.attempt(asked())).await
     }

@@ -34,7 +34,8 @@ pub(super) fn set_aside(message: &Message) {
     of_message!(error, message, "set_aside", "set aside: look at it, and retry or discard it");
 }
 
-/// Reports that transactions that enqueued into the topic are still open.
+/// Reports that this number of transactions that enqueued into the topic are still open; 0 after a restart of
+/// the server.
 pub(super) fn held_back(topic: &str, transactions: usize) {
     count("held_back");
     tracing::debug!(

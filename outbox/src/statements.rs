@@ -111,7 +111,8 @@ impl Names {
         ))
     }
 
-    /// Records an attempt. $1 number, $2 attempts before, $3 attempts after, $4 error, $5 id.
+    /// Records a message's attempts and its last error. $1 number, $2 attempts before, $3 attempts after, $4
+    /// error, $5 id.
     pub(super) fn note(&self) -> Statement {
         let messages = &self.messages;
         query(format!(

@@ -63,8 +63,8 @@ impl Caching {
         self
     }
 
-    /// How long a result may be replayed from memory after the store returned it. After that, a claim goes to
-    /// the store again.
+    /// How long a result may be replayed from memory, counted from the claim that got it from the store.
+    /// After that time, a claim goes to the store again.
     ///
     /// This time limits how long this process still replays a result after another process has forgotten the
     /// key, or after the result has expired. With zero, every claim goes to the store.
@@ -89,7 +89,7 @@ impl From<usize> for Caching {
 ///
 /// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
 ///   `forget` by another process takes effect with the next claim that goes to the store;
-/// - with another fingerprint, so the claim goes to the store.
+/// - with another fingerprint. Such a claim goes to the store.
 ///
 /// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
 /// or after the record's `ttl` if the `ttl` is shorter.
@@ -212,7 +212,8 @@ impl Shared {
     }
 }
 
-/// Counts a claim. `answer` says whether memory answered it or it went to the store.
+/// Counts a claim. `answer` says whether memory answered the claim (`hit`) or the claim went to the store
+/// (`miss`).
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 fn count(key: &RecordKey, answer: &'static str) {
     #[cfg(feature = "metrics")]

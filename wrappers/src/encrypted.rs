@@ -236,9 +236,9 @@ impl Transform for Encryption {
     }
 }
 
-/// A random nonce for a result. For a step, the nonce is derived from the step's position, name and input, so
-/// that a repeated request has the same bytes. The cipher tolerates a repeated nonce: the repetition only
-/// reveals that the same bytes were recorded at the same position.
+/// A random nonce for a result. For a step, the nonce is derived from the record's key and the step's
+/// position, name and input, so that a repeated request has the same bytes. The cipher tolerates a repeated
+/// nonce: the repetition only reveals that the same bytes were recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),

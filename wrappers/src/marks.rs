@@ -54,7 +54,7 @@ pub(super) struct Mark {
     pub(super) check: String,
 }
 
-/// What is known about the marks of this layer. The clones of the layer's store share it.
+/// What is known about the marks of this layer. The clones of the layer's store share this value.
 pub(super) struct Marks {
     /// Whether the marks need no comparison any more.
     are_settled: AtomicBool,
@@ -207,7 +207,8 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// The marks that the store lacks, and whether the store has any mark of this layer.
+/// The marks that the store lacks, and whether the store has any of these marks. Fails if the store has a
+/// mark of another key.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

@@ -128,8 +128,8 @@ impl<S: Store, T: Transform> Transformed<S, T> {
         marks::compare(&self.inner, &layer, &marks).await.map(|(_, is_marked)| is_marked)
     }
 
-    /// Refuses a store that was used under other keys. The first use checks the marks; each later use only
-    /// loads a flag.
+    /// Refuses a store that was used under other keys. The first use checks the marks. After a success, each
+    /// later use only loads a flag.
     async fn agree(&self) -> Result<(), StoreError> {
         let Some(layer) = T::LAYER else { return Ok(()) };
         if self.marks.are_settled() {
@@ -255,8 +255,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Leaves out the marks of layers. Names, steps and sizes are as stored, because an operator must see a
-    /// record even if its result cannot be unpacked.
+    /// Leaves out the marks of layers. Names and sizes are as stored, because an operator must see a record
+    /// even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
         // The records that the layers keep for themselves do not belong to a call.

@@ -39,8 +39,8 @@ fn a_call_allocates_no_more_than_it_did() {
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
     // The counts of a fresh call and of a replayed call, each without and with a fingerprint. With the
     // feature `metrics`, the counts are higher, because each metric allocates its labels. One allocation of a
-    // fresh call is the future that records the result. If it were a part of the call's own future, that
-    // future would need room for it while the body runs.
+    // fresh call is the future that records the result. If the call's own future contained the recording
+    // future, the call would need room for it while the body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
     // The bytes depend most on one allocation: the call's future, which has room for everything that the call

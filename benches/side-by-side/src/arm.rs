@@ -12,7 +12,7 @@ pub(crate) type Anything<T> = Result<T, Box<dyn std::error::Error + Send + Sync>
 
 type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync>;
 
-/// The result of a body: 64 bytes as it is stored.
+/// The result of a body: 63 bytes, and 65 bytes as JSON.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
 /// One way to make a call.

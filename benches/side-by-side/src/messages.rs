@@ -1,5 +1,5 @@
 //! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
-//! without it. A measured call publishes a message, and ends when the consumer has handled that message. A
+//! without it. A measured call publishes a message, and ends when the handler of that message has ended. A
 //! replay publishes the duplicate of a message that was handled before.
 
 use std::collections::HashMap;

@@ -3,7 +3,7 @@
 //!
 //! The code chooses the records, checks the decision, asks the person, and settles each record only if it is
 //! still as it was shown (`record` needs a key that still has no record). It writes nothing before the person
-//! has answered.
+//! has confirmed, on the terminal or with `--yes`.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The options of every command that changes something: who decides and why, and whether to ask.
+//! The options of every command that carries out a person's decision: who decides and why, and whether to
+//! ask.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

@@ -22,7 +22,7 @@ use super::output::Output;
 /// reports a larger difference, because people compare logs by their times.
 const FAR: Duration = Duration::from_secs(1);
 
-/// How many times each operation is measured.
+/// How many rounds of operations are measured.
 const ROUNDS: usize = 5;
 
 #[derive(Args)]

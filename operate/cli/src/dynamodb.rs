@@ -1,4 +1,5 @@
-//! Opens a DynamoDB table by its URL. Credentials and region come from the sources that the AWS tools use.
+//! Opens a DynamoDB table by its URL. The credentials, and the region unless the URL decides it, come from
+//! the sources that the AWS tools use.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `idem list`: prints records as rows, or whole records as JSON.
+//! `idem list`: prints records as rows or as JSON, and with `--full` whole records as JSON.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};

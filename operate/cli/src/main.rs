@@ -39,7 +39,7 @@ use self::place::Place;
 struct Cli {
     #[command(flatten)]
     place: Place,
-    /// Print JSON: one object; `list` prints one object per line
+    /// Print JSON: one object; commands that list things print one object per line
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]

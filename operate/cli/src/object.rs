@@ -55,8 +55,8 @@ impl Objects {
     }
 
     pub(crate) async fn open(&self) -> Result<BucketStore, StoreError> {
-        // The error text may repeat only what the URL says, because a setting of the environment can be a
-        // secret.
+        // The error leaves out the client's text, because that text may contain a setting of the environment,
+        // which can be a secret.
         let failed =
             |_| StoreError::configuration("the environment's settings of the object store are not valid");
         let client =
@@ -85,8 +85,8 @@ impl Objects {
     }
 }
 
-/// A client with the machine's root certificates. It uses `http` only if the settings allow that
-/// (`AWS_ALLOW_HTTP`).
+/// A client with the machine's root certificates. It also accepts `http` endpoints: it ignores the client's
+/// options, such as `AWS_ALLOW_HTTP`.
 #[derive(Debug)]
 struct Https(HttpsConnector<TcpConnector>);
 

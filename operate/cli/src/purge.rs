@@ -8,7 +8,7 @@ use serde_json::json;
 use super::end::{Answer, End};
 use super::output::Output;
 
-/// How many records the store deletes in one request.
+/// How many records the store deletes at most in one request.
 const BATCH: usize = 10_000;
 
 #[derive(Args)]

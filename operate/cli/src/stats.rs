@@ -21,7 +21,8 @@ use super::place::text;
 /// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// How many records in flight and in doubt are shown, the oldest first.
+/// How many records in flight and in doubt `--watch` shows at most. Those that need a person come first, then
+/// the oldest.
 const ROWS: usize = 20;
 
 #[derive(Args)]

@@ -63,7 +63,8 @@ pub struct Names {
     pub schema: Option<String>,
     /// The table, on PostgreSQL and MySQL.
     pub table: Option<String>,
-    /// Whether the table must exist. If true, the store creates and migrates nothing.
+    /// Whether the table, file, folder or NATS bucket must exist. If true, the store creates and migrates
+    /// none.
     pub must_exist: bool,
 }
 
@@ -210,7 +211,7 @@ fn urls(scheme: &str, user: &str, nodes: &str) -> Vec<String> {
     nodes.split(',').map(|node| format!("{scheme}://{user}{}/", node.trim_end_matches('/'))).collect()
 }
 
-/// Splits `?replicas=N` off the URL of one server.
+/// Splits `?replicas=N` off a URL. `None` if N is not a number.
 #[cfg(feature = "redis")]
 fn replicas(url: &str) -> Option<(&str, u32)> {
     match url.split_once("?replicas=") {

@@ -8,7 +8,7 @@ use idem_core::RecordKey;
 use idem_operate_kit::act::{Decision, Shown};
 use idem_operate_kit::text::random_hex;
 
-/// How many forms of all operators can be open. A new form evicts the oldest form.
+/// How many forms of all operators can be open. At this limit, a new form evicts the oldest form.
 const CAPACITY: usize = 4_096;
 /// How many forms of one operator can be open. This limits memory, because a form may hold a result of 2 MB.
 const OF_ONE: usize = 64;

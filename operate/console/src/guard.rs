@@ -1,8 +1,8 @@
 //! Decides who may do what. Every request comes here before it reaches a page.
 //!
-//! Owns the rules. Every page requires an operator, whom a login has put into the request. Another site
-//! cannot make a browser load a page or send a form. Every response gets the security headers, and an error
-//! becomes a page.
+//! Owns the rules. Every page requires an operator, whom a login has put into the request. Another site can
+//! link to a page, but cannot load a page or send a form. Every response gets the security headers, and an
+//! error becomes a page.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ pub(crate) fn host(request: &Request) -> &str {
 }
 
 /// Whether this request comes from the console's own pages and not from a page of another site, as
-/// `Sec-Fetch-Site` shows. For a form, `Origin` must show this, too. A person may follow a link from another
-/// site to the console.
+/// `Sec-Fetch-Site` shows, if the browser sends this header. For a form, `Origin` must show this, too. A
+/// person may follow a link from another site to the console.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);

@@ -2,7 +2,7 @@
 //! the login.
 //!
 //! Owns the rules of `idem console`. Every page requires a session, even on a loopback address, because other
-//! users and programs of the machine can connect to that address, too. On a loopback address, a request
+//! users and programs of the machine can connect to that address, too. With [`Login::local`], a request
 //! through a proxy is refused, because every sender would seem to be local.
 
 use std::collections::HashMap;
@@ -85,8 +85,8 @@ impl Login {
         Self { token, is_local: false, origin: None, sessions: Mutex::default() }
     }
 
-    /// Answers only programs of this machine. Use this method if the console listens on a loopback address
-    /// without a proxy in front.
+    /// Refuses requests that came through a proxy, or whose host is not `localhost`, `127.0.0.1` or `[::1]`.
+    /// Use this method if the console listens on a loopback address without a proxy in front.
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.is_local = true;

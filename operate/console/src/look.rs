@@ -9,7 +9,7 @@ use idem_operate_kit::find;
 use idem_operate_kit::walk::{Prefix, Walk};
 use idem_operate_kit::{Access, Result};
 
-/// How many records of each kind a page shows.
+/// How many records, or entries of the audit trail, a page shows at most.
 pub(crate) const ROWS: usize = 200;
 
 /// What a walk is for.

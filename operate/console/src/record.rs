@@ -92,8 +92,8 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
             input id=(id) name="reason" maxlength="1000" autocomplete="off";
         }
     };
-    // If nothing shows whether the operation is a function or a handler of the HTTP layer, the page has both
-    // forms.
+    // If nothing shows whether the operation is a function or a handler of the HTTP layer, the page has the
+    // fields for both.
     let may_be_either = matches!(form, Form::Unknown | Form::AsHere);
     html! {
         @if issued().shown.is_resolvable() {

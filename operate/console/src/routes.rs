@@ -1,4 +1,5 @@
-//! The routes of the console. `guard` runs before them, so every request has an operator.
+//! The routes of the console. `guard` runs before them, so every request except one for `style.css` has an
+//! operator.
 
 use std::sync::Arc;
 
@@ -125,8 +126,8 @@ struct Question {
     q: String,
 }
 
-/// The records with this key in the operations that the last walk has seen. This needs only reads, not a
-/// walk.
+/// The records with this key in the operations that the first page's last walk has seen. This reads each
+/// record by its name, and needs no walk of its own.
 async fn by_key(app: &App, text: &str) -> Result<Vec<RecordKey>> {
     let (Ok(key), Some((walk, _))) = (Key::new(text), app.walks.get(&Query::Overview).await?) else {
         return Ok(Vec::new());

@@ -11,9 +11,9 @@ use crate::forms::Forms;
 use crate::routes;
 use crate::walks::{FRESH, FRESH_IF_COSTLY, Walks};
 
-/// The console of this store, for [`Router::nest_service`] of an app. [`Router::nest`] does not
-/// serve its path with a slash at the end. For a service that encrypts its results or makes digests of
-/// its keys, give [`Console::of`] an [`Access`] with the keys.
+/// The console of this store. Add it to an app with [`Router::nest_service`]. With [`Router::nest`], the app
+/// would not serve the console's path with a slash at its end. For a service that encrypts its results or
+/// makes digests of its keys, give [`Console::of`] an [`Access`] with the keys.
 pub fn service<S: Store>(store: S) -> Router {
     Console::of(Access::new(store)).router()
 }
@@ -36,7 +36,8 @@ impl Console {
         self
     }
 
-    /// Walks at most once a minute. For stores where a walk costs money, such as DynamoDB.
+    /// Repeats a walk at most once a minute, unless this console has changed a record. For stores where a
+    /// walk costs money, such as DynamoDB.
     #[must_use]
     pub fn costly(mut self) -> Self {
         self.0.walks = Arc::new(Walks::new(self.0.access.clone(), FRESH_IF_COSTLY));

@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::look::{Findings, Query};
 
-/// How long a result is served without a new walk.
+/// How long a result is served at least without a new walk, if this console changes nothing.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// How long a result is served without a new walk, for stores where a walk costs money.
+/// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
 /// The next walk of a query starts only after this many times the duration of its last walk, so that the
 /// console does not read a large store all the time.
@@ -95,8 +95,8 @@ impl Walks {
         }
     }
 
-    /// The last result, after a wait for a new walk if there is one. `None` if no walk of this query has
-    /// ended yet.
+    /// The last result. If it is not fresh, this first waits for a new walk, but at most for `PATIENCE`.
+    /// `None` if no walk of this query has ended yet.
     pub(crate) async fn get(self: &Arc<Self>, query: &Query) -> Result<Option<Aged>> {
         if let Some(mut running) = self.begin(query)? {
             // The channel closes when the walk has ended.
@@ -109,7 +109,8 @@ impl Walks {
         }
     }
 
-    /// Begins a walk unless the last result is fresh or a walk is running, and returns the running walk.
+    /// Returns the running walk of this query, after it has begun one if none runs. Returns `None` if the
+    /// last result is fresh.
     fn begin(self: &Arc<Self>, query: &Query) -> Result<Option<watch::Receiver<()>>> {
         let mut slots = locked(&self.slots);
         if slots.len() >= CAPACITY && !slots.contains_key(query) {

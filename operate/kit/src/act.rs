@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// The record. The flag says whether the record is in flight under `on_crash = "in_doubt"` with an
-    /// expired lease. If so, the next claim puts it in doubt.
+    /// expired lease. If so, the next claim without a `recover` puts it in doubt.
     Record(Seen, bool),
     /// The record cannot be read. It can only be forgotten.
     Unreadable,
@@ -231,7 +231,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
 }
 
 /// Puts a key in doubt. The key was shown in flight with an expired lease. If the record is still of the same
-/// attempt, this function claims the key as a caller would, and that claim puts the key in doubt.
+/// attempt, this function claims the key as a caller without a `recover` would, and that claim puts the key
+/// in doubt.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;

@@ -22,7 +22,8 @@ use crate::walk::{TRAIL, Walk};
 
 /// How long an entry is kept: 400 days.
 const KEPT: Duration = Duration::from_secs(400 * 86_400);
-/// How long an action may take until its entry counts as unfinished.
+/// The lease of an entry. Nobody else claims an entry, so an action that takes longer still completes its
+/// entry.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// Who acts, and why, for the audit trail.

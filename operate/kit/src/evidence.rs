@@ -1,8 +1,8 @@
 //! Finds out from a store's records how its service keeps keys and results.
 //!
-//! Owns the rule that the command writes nothing that the service could not read. The layers that the service
-//! has around the store (encryption, digests of keys) show only in the store's content, not in this command's
-//! options.
+//! Owns the rule that the command writes nothing that the service could not read. Only the store's content
+//! proves which layers the service has around the store (encryption, digests of keys); the command's options
+//! prove nothing.
 
 use idem_core::listing::ListedResult;
 use idem_core::protocol::{Record, ResultFormat, State, StoredResult};
@@ -22,7 +22,7 @@ const NEIGHBOURS: usize = 5;
 /// How results are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Unknown, because no other record has a result.
+    /// Unknown, because no other record of the operation has a result.
     Unknown,
     /// In the form in which this access reads and writes results. It is unknown whether the results are JSON
     /// or responses.

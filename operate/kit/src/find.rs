@@ -38,7 +38,7 @@ async fn has(access: &Access, stored: &RecordKey) -> Result<bool> {
 }
 
 /// The stored names of the records with this key, or with this digest. Walks through the store, unless the
-/// operation and the key are given.
+/// operation and the key are given without a digest.
 ///
 /// # Errors
 ///

@@ -9,8 +9,8 @@ use idem_core::protocol::{State, Timestamp};
 
 use crate::figures::{Counted, STATES};
 
-/// The metrics with one value for each operation. The middle of a metric's name is the name of the field in
-/// the JSON of the figures.
+/// The metrics with one value for each operation. Without `idem_store_` and `_records`, a metric's name is
+/// the name of the field in the JSON of the figures.
 const OF_OPERATIONS: [(&str, &str); 6] = [
     ("idem_store_lapsed_records", "Records in flight whose lease has expired, by operation."),
     ("idem_store_expired_records", "Expired records that are not deleted yet, by operation."),

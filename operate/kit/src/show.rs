@@ -24,8 +24,8 @@ pub fn json(key: &RecordKey, record: Record, now: Timestamp, with_key: bool, wit
     }
 }
 
-/// The JSON of a record with its result. A JSON result is inserted byte for byte, because parsing and
-/// printing a number might change it.
+/// The JSON of a record with its result. A JSON result is inserted as text, because parsing and printing a
+/// number might change it.
 fn with_result(mut shown: Value, bytes: &[u8]) -> String {
     if let Some(response) = StoredResponse::from_bytes(bytes) {
         let headers: Vec<(&str, _)> = response

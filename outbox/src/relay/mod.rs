@@ -66,8 +66,8 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages of a topic the relay reads at a time, and then records as published at a time, from
-    /// 1 to 1,000; 32 unless set. This number limits how many messages of a topic are published again after a
+    /// How many messages of a topic the relay reads together, and later records together as published, from 1
+    /// to 1,000; 32 unless set. This number limits how many messages of a topic are published again after a
     /// crash. Whatever this number is, the payloads that are read after the first message have at most 4 MiB
     /// together.
     pub const fn batch(mut self, messages: usize) -> Self {
@@ -84,8 +84,9 @@ impl<P: Publisher> Relay<P> {
 
     /// How long one call of the publisher may take, from 1 millisecond to 1 hour; 10 seconds unless set. A
     /// call that takes longer is dropped, and counts as
-    /// [`PublishError::unavailable`](super::PublishError::unavailable). If a relay does not renew its lease
-    /// of a topic for three times this timeout, but at least 1 second, another relay takes over the topic.
+    /// [`PublishError::unavailable`](super::PublishError::unavailable). A relay's lease of a topic is three
+    /// times this timeout, and at least 1 second. If the relay does not renew the lease in this time, another
+    /// relay takes over the topic.
     pub const fn publish_timeout(mut self, timeout: Duration) -> Self {
         self.settings.publish_timeout = timeout;
         self
@@ -108,7 +109,8 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// What happens to later messages of a topic when a message is set aside; they are published unless set.
+    /// What happens to the later messages of a topic when a message is set aside; [`OnPoison::GoOn`] unless
+    /// set.
     pub const fn on_poison(mut self, on_poison: OnPoison) -> Self {
         self.settings.on_poison = on_poison;
         self

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use outbox_support::{Bed, Broker, Running, Then, check_first_deliveries, wait};
 
-/// Three relays that are killed at random, brokers that fail at random, five topics.
+/// Three relays that are killed at random, one broker that fails at random, five topics.
 #[tokio::test(flavor = "multi_thread")]
 async fn at_random_nothing_is_lost_nothing_overtakes_and_every_id_comes() {
     const MESSAGES: usize = 5_000;

@@ -38,8 +38,8 @@ impl DynamoDbStoreBuilder {
         self
     }
 
-    /// The name of the time-to-live attribute, a number of seconds, by which DynamoDB deletes expired items;
-    /// `delete_at` unless set.
+    /// The name of the time-to-live attribute, a time in seconds since the Unix epoch, after which DynamoDB
+    /// deletes the item; `delete_at` unless set.
     pub fn time_to_live_attribute(mut self, name: &str) -> Self {
         self.names.time_to_live = name.into();
         self
@@ -61,7 +61,7 @@ impl DynamoDbStoreBuilder {
     }
 
     /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
-    /// the operation's outcome is unknown.
+    /// the operation fails, and its outcome may be unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self

@@ -37,8 +37,8 @@ impl Table {
     }
 }
 
-/// The record's bytes and their revision. An item that lacks one of them belongs to another program. It gets
-/// empty bytes, which are not a record.
+/// The record's bytes and their revision. An item that lacks one of them belongs to another program. For such
+/// an item, this returns empty bytes, which are not a record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {
@@ -153,7 +153,8 @@ impl CompareAndSwap for Table {
         Ok(Listing { versions: answer.items().iter().map(version).collect(), next })
     }
 
-    /// A table that does not fit is a finding; a table that cannot be queried is an error.
+    /// A table that does not fit, or that this client may not use, is a finding. If DynamoDB does not answer,
+    /// this is an error.
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::of("DynamoDB");
         if let Err(error) = self.names.check_distinct() {

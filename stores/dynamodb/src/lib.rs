@@ -23,9 +23,10 @@ use items::Table;
 ///
 /// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise one refused conditional write. The process
-/// expects a result if it saw the result before, or if lately most of the keys that were new to the process
-/// already had a result. A busy answer is a refused write, too. DynamoDB charges a refused write as a write
-/// of the whole item. All steps of a record together have the size limit of one result.
+/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
+/// did not remember already had a result. A busy answer costs the same as a replay. DynamoDB charges a
+/// refused write as a write of the whole item. All steps of a record together have the size limit of one
+/// result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
 /// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.

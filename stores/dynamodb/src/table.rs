@@ -39,7 +39,8 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) says what to change. `Unavailable` or
+    /// `OutcomeUnknown` if DynamoDB does not answer.
     pub async fn check(&self) -> Result<(), StoreError> {
         let store = self.0.clone();
         own_runtime::apart(async move {
@@ -115,7 +116,7 @@ fn nothing() -> TableDescription {
     TableDescription::builder().build()
 }
 
-/// The names of the parts of the key, from the builder.
+/// The parts of the key, from the builder: their names and types.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
     let sort = names.sort_key.iter().map(|(name, _)| (&**name, KeyType::Range));
     std::iter::once((&*names.partition_key, KeyType::Hash)).chain(sort).collect()

@@ -79,7 +79,7 @@ impl NatsKvStoreBuilder {
     }
 
     /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
-    /// the operation's outcome is unknown.
+    /// the operation fails, and its outcome may be unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self
@@ -89,9 +89,10 @@ impl NatsKvStoreBuilder {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no server answers. `Configuration` if a name has a character that is not allowed, if
-    /// the server refuses the client or the bucket, if the bucket is missing and
-    /// [`must_exist`](Self::must_exist) is set, or if the bucket deletes records by itself or is a mirror.
+    /// `Unavailable` if no server answers, or the bucket cannot be created. `Configuration` if a name has a
+    /// character that is not allowed, if the server refuses the client, if the bucket is missing and
+    /// [`must_exist`](Self::must_exist) is set, or if the stream is not a bucket, deletes records by itself,
+    /// or is a mirror.
     pub async fn connect(self) -> Result<NatsKvStore, StoreError> {
         let settings = self.settings;
         let bucket = own_runtime::apart(async move {

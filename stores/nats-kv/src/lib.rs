@@ -19,8 +19,9 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
 /// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it saw the result before, or if lately most of the keys that were new to the process
-/// already had a result. All reads go to the leader of the bucket, because its replicas may be behind.
+/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
+/// did not remember already had a result. A read of a record goes to the leader of the bucket, because the
+/// replicas may be behind.
 ///
 /// # Clock
 ///

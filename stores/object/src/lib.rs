@@ -28,8 +28,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it saw the result before, or if lately most of the keys that were new to the process
-/// already had a result.
+/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
+/// did not remember already had a result.
 ///
 /// # Clock
 ///
@@ -96,7 +96,7 @@ impl BucketStoreBuilder {
     }
 
     /// How long one operation may take, with all its requests and retries; 5 s unless set. After this time,
-    /// the operation's outcome is unknown.
+    /// the operation fails, and its outcome may be unknown.
     pub const fn operation_timeout(mut self, timeout: Duration) -> Self {
         self.settings.operation_timeout = timeout;
         self

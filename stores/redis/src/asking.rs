@@ -12,7 +12,7 @@ use idem_store_kit::retry::retried;
 
 impl RedisStore {
     /// Sends a request in the stores' own runtime, and retries until there is an answer or the time is over.
-    /// This is for operations that must succeed even if the caller's runtime is blocked or gone.
+    /// The request continues even if the caller's runtime is blocked or gone.
     pub(super) fn ask_apart(
         &self,
         request: Request,
@@ -22,8 +22,8 @@ impl RedisStore {
         apart(async move { retried(time, || connection.ask(&request)).await })
     }
 
-    /// Sends a request once in the caller's runtime. If that brings no answer, sends it in the stores' own
-    /// runtime.
+    /// Sends a request once on the connection of the caller's runtime. If this fails, or there is no such
+    /// connection (a cluster has none), sends and retries the request in the stores' own runtime.
     pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
         async move {
             let Some(own) = self.0.connection.own() else {

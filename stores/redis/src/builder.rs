@@ -121,15 +121,15 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, and a result count as recorded or replayed, only if `count` replicas
-    /// have acknowledged the data within `timeout`, rounded down to whole milliseconds. The server command is
-    /// `WAIT`. If fewer replicas have acknowledged the data, the error is
-    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request
-    /// again.
+    /// Lets a claim count as granted, a step as recorded, and a result as recorded or replayed, only if
+    /// `count` replicas have acknowledged the data within `timeout`. The server command is `WAIT`, with the
+    /// timeout in whole milliseconds (rounded down, at least 1). If fewer replicas have acknowledged the
+    /// data, the error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner
+    /// may send the request again.
     ///
-    /// Operations that wait for replicas are sent in batches, on a separate connection; renewals and releases
-    /// do not wait. A failover may promote a replica that has not acknowledged, so this setting makes losses
-    /// rarer, but does not exclude them.
+    /// Operations that wait for replicas use a separate connection, in batches (on a cluster, one by one).
+    /// Renewals and releases do not wait. A failover may promote a replica that has not acknowledged, so this
+    /// setting makes losses rarer, but does not exclude them.
     pub const fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some(Replicas { count, timeout });
         self

@@ -1,4 +1,5 @@
-//! Checks of the server when a store connects: whether the server keeps the data that it acknowledges.
+//! Checks of the server, by `connect` and `inspect`: whether the store can use the server, and whether the
+//! server keeps the data that it acknowledges.
 //!
 //! A check that the server does not allow (a managed service, an ACL) is reported; it is not an error.
 
@@ -17,7 +18,7 @@ use idem_core::inspection::{Inspection, Standing};
 use idem_core::{StoreError, StoreErrorKind};
 use idem_store_kit::retry::retried_with_cause;
 
-/// The oldest supported server. It has `PXAT`, and passes error codes through a script.
+/// The oldest supported major version. It has `PEXPIRETIME`, and passes error codes through a script.
 const OLDEST: u32 = 7;
 
 /// The subject of the finding about eviction.

@@ -1,8 +1,8 @@
 //! Connections to the server, and when to replace one.
 //!
-//! This module knows nothing about records. Everything here runs in the stores' own runtime, so that a caller
-//! whose thread is blocked or whose runtime ended holds up no other caller. The faster connections are in
-//! `runtime_connections`.
+//! This module knows nothing about records. The stores' own runtime drives the shared connection, so that a
+//! caller whose thread is blocked or whose runtime ended holds up no other caller. The faster connections are
+//! in `runtime_connections`.
 //!
 //! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose
 //! server was a master and became a replica, and it retries by itself in addition to `retried`.
@@ -24,7 +24,7 @@ use super::scripts::Request;
 use idem_core::StoreError;
 use idem_store_kit::own_runtime::apart;
 
-/// How many requests the connection queues before callers wait for space.
+/// How many requests a connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
 
 /// How old a connection may become before it is replaced, because the server's name, or the sentinels, may
@@ -69,7 +69,7 @@ pub(super) fn is_too_old(opened: Instant) -> bool {
     opened.elapsed() >= GREATEST_AGE
 }
 
-/// A connection to one server, which is replaced when it no longer works.
+/// A connection to one server, which is replaced when it no longer works or is too old.
 pub(super) struct Reconnecting {
     pub(super) source: Arc<Source>,
     pub(super) answer_within: Duration,
@@ -77,7 +77,8 @@ pub(super) struct Reconnecting {
 }
 
 impl Source {
-    /// A connection that the current runtime drives, with these timeouts.
+    /// Opens a connection that the current runtime drives. `answer_within` limits the time of connecting and
+    /// of each answer; with `None`, these times have no limit.
     pub(super) async fn connect(
         &self,
         answer_within: Option<Duration>,
@@ -121,8 +122,9 @@ impl Reconnecting {
         current.insert(apart(connecting).boxed().shared()).clone()
     }
 
-    /// Sends the commands on the connection, and takes the connection out of use if an error says that it no
-    /// longer works. An error of the server is returned as an answer.
+    /// Sends the commands on the connection. Takes the connection out of use if an error tells that it no
+    /// longer works, or that its server may not be the master any more. An error of the server is returned as
+    /// an answer.
     async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let attempt = self.attempt();
         let (opened, mut connection) = attempt.clone().await?;
@@ -151,7 +153,7 @@ pub(super) fn is_of_no_use(error: &RedisError) -> bool {
 }
 
 /// Whether an error may mean that the sentinels, or the server's name, now lead to another master. A master
-/// that has lost all its replicas may notice late that one of the replicas was promoted.
+/// that has lost its replicas may learn late that one of them was promoted.
 pub(super) fn may_be_demoted(error: &RedisError, opened: Instant) -> bool {
     error.code() == Some("NOREPLICAS") && opened.elapsed() >= LEAST_AGE
 }
@@ -172,7 +174,8 @@ impl Connection {
         }
     }
 
-    /// Sends a request once. If the server does not know the script, sends the script too.
+    /// Sends a request once. If the server does not know the script, sends the request again with the
+    /// script's text.
     pub(super) async fn ask(&self, request: &Request) -> Result<Value, StoreError> {
         let mut answer = self.send(&request.command).await?;
         if matches!(&answer, Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)) {

@@ -1,8 +1,9 @@
 //! What a client's error means for the operation: applied, not applied, or unknown.
 //!
 //! If a server answers with an error, it has not applied the script. Most scripts write only with their last
-//! command. In the other scripts, the server refuses the first write if its memory is full, so no write comes
-//! before an error. The server's text is not passed on, because some texts repeat the arguments.
+//! command. The other scripts write twice; a server that cannot write, for example because its memory is
+//! full, refuses their first write. The server's text is not passed on, because some texts repeat the
+//! arguments.
 
 use redis::{ErrorKind, FromRedisValue, RedisError, Value, from_redis_value};
 
@@ -55,7 +56,7 @@ pub(super) fn wrong_url(error: RedisError) -> StoreError {
     .with_source(error)
 }
 
-/// The error for an answer in a form that no version of the server should return.
+/// The error for an answer in an unexpected form.
 pub(super) fn misunderstood() -> StoreError {
     StoreError::outcome_unknown("the answer of the Redis server was not understood")
 }
@@ -94,7 +95,7 @@ fn answered(error: &RedisError) -> StoreError {
         "WRONGTYPE" => StoreError::corrupt_record(
             "the key holds a value of another type, so of another program: give the store a prefix of its own",
         ),
-        // Temporary errors: they last until a script, loading, a failover or a migration ends.
+        // Temporary errors. Most of them last until a script, loading, a failover or a migration ends.
         "BUSY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "NOSCRIPT"
         | "UNBLOCKED" => StoreError::unavailable(format!("the Redis server cannot do it now ({code})")),
         _ => StoreError::configuration(format!(

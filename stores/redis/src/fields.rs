@@ -33,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The rest of the record is the value. In a record without a
-    /// value, the rest is the steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. After the last of these fields, the record has its value or,
+    /// without a value, its steps, each after its length in 4 bytes.
     FINGERPRINT = 80..112;
 }
 
@@ -43,8 +43,8 @@ pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record a script reads if it needs only the header. If the script gets fewer bytes, it
-/// has the whole record.
+/// How many bytes of a record a script reads if it does not need all of it. If the script gets fewer bytes,
+/// it has the whole record.
 const WINDOW: usize = 4_096;
 /// The year 5138, in milliseconds. To a record without an expiry, `unchanged.lua` gives this expiry and takes
 /// it away at once, so that `WAIT` has a write to wait for.

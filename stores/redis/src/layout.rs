@@ -35,8 +35,8 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
 /// The largest number of bytes before the value of a record.
 pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
 
-/// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record with an empty
-/// value, and the length of its value.
+/// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record without its
+/// steps and with an empty value, and the number of bytes that it left out.
 pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
     let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
     let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };
@@ -44,7 +44,7 @@ pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u6
     Ok((decode(bytes)?, length.saturating_sub(head as u64)))
 }
 
-/// The error for a value that the scripts do not accept as a record.
+/// The error for a value that is not a whole record of this version.
 pub(super) fn damaged() -> StoreError {
     StoreError::corrupt_record(
         "the value under this key is not a whole record: see `docs/stores/redis.md` to look at it; no call with \
@@ -153,7 +153,7 @@ pub(super) fn seen(seen: Seen) -> Vec<u8> {
     [&[state][..], &seen.fence.get().to_be_bytes(), &seen.attempt.to_be_bytes()].concat()
 }
 
-/// State and kind of a result, in the form that the scripts expect, and its bytes.
+/// The state and the kind of a result, in the form that the scripts expect, and the bytes of the result.
 pub(super) fn terminal(verdict: Verdict, result: &StoredResult) -> ([u8; 2], &[u8]) {
     let state = match verdict {
         Verdict::Completed => COMPLETED,

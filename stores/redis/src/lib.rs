@@ -2,11 +2,13 @@
 //!
 //! Owns the public API. `builder` makes a store, and `check` examines the server. `asking` chooses a
 //! connection: the stores' own (`connection`), or the connection of the calling runtime
-//! (`runtime_connections`), which sends all waiting requests in one pipeline (`pipelined`). `replication` has
-//! the connection that waits for replicas. `name` makes the name of a key, and `layout` packs a record at the
-//! positions in `fields`. `scripts` has the scripts that restate the protocol on the server, `requests`
-//! builds the calls of these scripts, and `failure` translates errors. If a claim changes nothing, the script
-//! returns the record and the server's time, and this crate calls the protocol's function for the answer.
+//! (`runtime_connections`), which sends waiting requests together (`pipelined`). `replication` has the
+//! connection that waits for replicas. `cluster` and `sentinel` connect to these kinds of servers. `name`
+//! makes the name of a key, `layout` packs a record at the positions in `fields`, and `listing` walks through
+//! all records. `scripts` has the scripts that restate the protocol on the server, `requests` builds the
+//! calls of these scripts, and `failure` translates errors. The script of a claim returns the record as it
+//! was before the claim, and the server's time if the answer depends on it. From these, the protocol's own
+//! function decides the answer in this process.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
@@ -55,9 +57,11 @@ use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each operation calls one script with one key, in one round trip, and uses the server's clock. The expiry
-/// of a key on the server is the end of the record's retention, never of its lease: a record exists until its
-/// `expires_at`, to the millisecond. A key in doubt, or in flight under the in-doubt policy, has no expiry.
+/// Each change of a record is one call of a script with one key, in one round trip, by the server's clock. A
+/// claim on a key whose result this process has seen reads the record first (unless the store waits for
+/// replicas), and needs no script if the record has a result. The expiry of a key on the server is the end of
+/// the record's retention, never of its lease: a record exists until its `expires_at`, to the millisecond. A
+/// key in doubt, or in flight under the in-doubt policy, has no expiry.
 ///
 /// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and
 /// the loss of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas).
@@ -65,9 +69,9 @@ use idem_store_kit::retry::retried;
 /// reports problems as events with the target `idem`.
 ///
 /// The store has one connection for each runtime that calls it, up to 256, and one connection in a separate
-/// thread for renewals and retries. So callers in several runtimes may share a store, and a body that blocks
-/// its thread keeps its claim. The store retries operations until there is an answer or the operation timeout
-/// is over.
+/// thread for renewals, releases and retries. (On a cluster, that thread drives all connections.) So callers
+/// in several runtimes may share a store, and a body that blocks its thread keeps its claim. The store
+/// retries operations until there is an answer or the operation timeout is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {

@@ -20,7 +20,8 @@ const IN_SCOPE: &AsciiSet = &CONTROLS.add(b'%').add(b'|').add(b'{').add(b'}');
 pub(super) struct Prefix(Arc<str>);
 
 impl Prefix {
-    /// Fails if the prefix contains braces, which delimit the part of a key that a cluster hashes.
+    /// Fails if the prefix is too long, or contains braces, which delimit the part of a key that a cluster
+    /// hashes.
     pub(super) fn new(prefix: &str) -> Result<Self, StoreError> {
         if prefix.contains(['{', '}']) || prefix.len() > LONGEST {
             return Err(StoreError::configuration(format!(
@@ -37,7 +38,7 @@ impl Prefix {
         format!("{}{{{scope}|{}}}", self.0, key.key().as_str()).into_bytes()
     }
 
-    /// The record with this name, if it is the name of a record.
+    /// The key of the record with this name; `None` if no record has such a name.
     pub(super) fn key(&self, name: &[u8]) -> Option<RecordKey> {
         let inside = name.strip_prefix(self.0.as_bytes())?.strip_prefix(b"{")?.strip_suffix(b"}")?;
         let (scope, key) = std::str::from_utf8(inside).ok()?.split_once('|')?;

@@ -1,10 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
 //! A request costs this process and the server less if it shares system calls, and the message to the
-//! connection's task, with other requests. No request is delayed for this. A request is sent at once if few
-//! others are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one
-//! pipeline with the requests of these tasks. The server executes the requests of a pipeline one by one, each
-//! with its own answer.
+//! connection's task, with other requests. A request is sent at once, by itself, if it is large or few others
+//! are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one pipeline
+//! with the requests of these tasks. No request waits for a timer. The server executes the requests of a
+//! pipeline one by one, each with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::scripts::Request;
 
-/// While fewer requests than this are unanswered, a new request is sent at once, by itself.
+/// While fewer requests than this are unanswered, and none waits to be sent, a new request is sent at once,
+/// by itself.
 const FEW: usize = 4;
 
 /// The largest number of requests in a pipeline.
@@ -38,8 +39,8 @@ const UNSEEN: usize = MOST_BYTES / 8;
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
 
-/// After this time, a second task sends the waiting requests, because a task that does not yield its thread
-/// may hold up the task that should have sent them.
+/// If a task has not sent the waiting requests within this time, the next request starts a second task for
+/// them, because a task that does not yield its thread may hold up the first one.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
@@ -55,7 +56,7 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// When the queue started the task that sends the waiting requests; `None` if no task is running.
+    /// When the task that is to send the waiting requests was started; `None` if there is no such task.
     served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest recent answer.
@@ -268,8 +269,8 @@ impl Drop for Serving {
 
 /// Lets the other ready tasks run, which may add requests.
 ///
-/// After tokio's `yield_now`, a task stays with its thread, even if that thread is held up. After this
-/// function, another thread can take the task.
+/// In tokio's `yield_now`, a task stays with its thread, even if that thread is held up. In this function,
+/// another thread can take the task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {

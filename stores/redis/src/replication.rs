@@ -1,4 +1,5 @@
-//! Waiting for replicas: operations are sent in batches, each with one `WAIT` after it.
+//! Waiting for replicas: operations are sent in batches (on a cluster, one by one), each with one `WAIT`
+//! after it.
 //!
 //! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So replication uses a separate
 //! connection, and the operations that arrive meanwhile form the next batch. If each operation had its own
@@ -21,7 +22,7 @@ const MOST: usize = 64;
 /// Approximate upper limit of the bytes in one batch.
 const MOST_BYTES: usize = 4 << 20;
 
-/// How many replicas must have a claim or a result, and how long to wait for them.
+/// How many replicas must have the written data, and how long to wait for them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Replicas {
     pub(super) count: u32,

@@ -1,10 +1,11 @@
-//! A connection for each calling runtime. While nothing blocks that runtime, its connection is the fast one.
+//! A connection for each calling runtime. It is faster than the stores' own connection, unless something
+//! blocks that runtime.
 //!
 //! A switch to the stores' own runtime and back takes as much time as the server needs for a request. So most
 //! requests, above all claims and results, use a connection that the caller's runtime drives, if there is
-//! one. Renewals, releases and retries use the stores' own connection (see `connection`). This code uses no
-//! timer of the caller's runtime, because a test may have paused its time. Instead, a watchdog in the stores'
-//! runtime breaks a connection that does not answer.
+//! one. Renewals, releases, retries, `forget`, `list` and `inspect` use the stores' own connection (see
+//! `connection`). This code uses no timer of the caller's runtime, because a test may have paused its time.
+//! Instead, a watchdog in the stores' runtime breaks a connection that does not answer.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -46,7 +47,8 @@ impl RuntimeConnections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of the current runtime. If there is none, opens one for later operations.
+    /// The connection of the current runtime. If there is none, or it is too old, starts to open one for
+    /// later operations.
     fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<Pipelined>)> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
@@ -92,8 +94,8 @@ impl RuntimeConnections {
         }
     }
 
-    /// Sends a request once on the connection of the current runtime. Returns `None` if that runtime has no
-    /// connection yet.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if there is no such
+    /// connection, or not yet.
     pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,

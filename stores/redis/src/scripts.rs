@@ -7,7 +7,7 @@ use redis::{Arg, Cmd, Script, ToRedisArgs, cmd};
 
 use super::fields;
 
-/// A script and its digest.
+/// A script: its digest and its text.
 pub(super) struct Stored {
     script: Script,
     body: String,

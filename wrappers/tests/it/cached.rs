@@ -184,7 +184,7 @@ async fn no_more_entries_and_no_more_bytes_are_kept_than_allowed() {
     }
     let some = kept_of(Caching::entries(1_000).max_bytes(110_000), 50, 10_000).await;
     assert!((5..=10).contains(&some), "{some}");
-    // A cache may split its bytes into a shard for each core. Even then, this result must fit.
+    // This result would not fit if the cache split its bytes into several shards.
     assert_eq!(kept_of(Caching::entries(1_000).max_bytes(11_000), 1, 10_000).await, 1);
     assert_eq!(kept_of(Caching::entries(0), 9, 1).await, 0);
     assert_eq!(kept_of(Caching::entries(10).max_bytes(0), 9, 1).await, 0);

@@ -1,4 +1,4 @@
-//! Many records at once, results that are known from elsewhere, exports, and the audit trail.
+//! Many records at once, results that are known from elsewhere, closed pipes, and the audit trail.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn keys_whose_lease_ran_out_under_in_doubt_are_resolved_with_those_in_doub
     lapse(&shop.store, &key("gone"), OnCrash::InDoubt, DAY).await;
     lapse(&shop.store, &key("rerun"), OnCrash::Rerun, DAY).await;
     let words = ["resolve", "--all", "--scope", SCOPE, "--completed", "\"by hand\"", "--unencrypted"];
-    // The filter takes only records whose workers are gone.
+    // `--lapsed` takes only records in flight whose workers are gone.
     let lapsed = [&words[..], &["--lapsed", "--yes"]].concat();
     assert!(shop.idem.run(&lapsed).ended(0).out.contains("1 settled"));
     assert_eq!(state_of(&shop.store, &key("gone")).await, Some(State::Completed));

@@ -26,7 +26,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// operation timeout.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
-/// The error that is stored with a message if relays died while they published it.
+/// The error that is stored with a message before the publisher is called, if a relay has died with this
+/// topic. It stays with the message if this relay dies, too.
 const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
 
 /// A topic that a worker has claimed.

@@ -14,7 +14,7 @@ type Answer = RedisResult<Value>;
 
 async fn connected(redis: &Redis) -> Arc<Pipelined> {
     let client = Client::open(redis.url()).unwrap();
-    // Like the store's connections, this connection has no response timeout.
+    // Like the connections of the calling runtimes, this connection has no response timeout.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     Arc::new(Pipelined::new(client.get_multiplexed_async_connection_with_config(&config).await.unwrap()))
 }
@@ -62,7 +62,7 @@ async fn when_the_connection_is_given_up_all_that_is_under_way_fails() {
     for answer in join_all(asked).await {
         assert!(answer.unwrap_err().is_io_error());
     }
-    // The task that sent the requests notices this by itself.
+    // The task that sent the requests notices the broken connection by itself.
     tokio::task::yield_now().await;
     nothing_is_left(&pipelined);
 }

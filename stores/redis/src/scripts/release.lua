@@ -19,7 +19,8 @@ if state ~= IN_FLIGHT and state ~= IN_DOUBT then return 0 end
 local flags = string.byte(old, FLAGS_FROM)
 local recovered, in_doubt = flags % FLAG_IN_DOUBT == FLAG_RECOVERED, flags % FLAG_FINGERPRINT >= FLAG_IN_DOUBT
 local pause = tonumber(ARGV[3])
--- Fence, attempt and lease are packed again. The bytes after the header stay: the fingerprint and the steps.
+-- Writes a new header. The bytes after the header stay: the fingerprint (except after an unused first
+-- attempt) and the steps.
 local is_large, rest = #old == WINDOW, string.sub(old, BEHIND_HEADER)
 local function put(header, expires)
   local at = string.format('%d', math.max(math.ceil(expires / 1000), math.floor(now / 1000) + 2) - 1)

@@ -44,7 +44,7 @@ pub async fn replay_all(store: &RedisStore, prefix: &str, count: u32) {
     }
 }
 
-/// Repeats a request until its outcome is known.
+/// Repeats a request after each transient error, until the request succeeds.
 pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T {
     let begin = Instant::now();
     loop {
