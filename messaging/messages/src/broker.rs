@@ -43,8 +43,8 @@ pub trait Broker: Sized + Send {
 /// and `redrive`, which are the same for all brokers. The three arguments are the types of the source, of its
 /// message, and of the client's message. The source's message dereferences to the client's message. The
 /// source must have a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and
-/// the message must have a field `message`. They are not methods of the trait, because then the compiler
-/// could not prove that their futures are `Send`.
+/// the message must have a field `message`. The trait itself does not have these methods, because then the
+/// compiler could not prove that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
