@@ -80,7 +80,7 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | failed for good (`terminal`), now or in an earlier delivery | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed because a step was refused: repeated, another input, undecodable, not stored | reject |
-/// | the store is down, the lease was lost | retry after 1 s |
+/// | the store is down, the lease was lost, or no time is left before the call's deadline | retry after 1 s |
 /// | the call is misconfigured, or timed out | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
 ///
 /// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s

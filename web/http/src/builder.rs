@@ -159,8 +159,8 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.ttl(ttl))
     }
 
-    /// How long a key stays claimed after its process died; 30 seconds unless set. The layer renews the lease
-    /// while the handler runs.
+    /// How long at most a key stays claimed after its process died; 30 seconds unless set. The layer renews
+    /// the lease while the handler runs.
     pub fn lease(self, lease: Duration) -> Self {
         self.operation(|operation| operation.lease(lease))
     }
@@ -268,7 +268,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger body goes to the
-    /// client and is not kept, so a retry gets the problem `response-not-stored`.
+    /// client and is not kept, so a retry gets the problem `response-not-stored`. In a transaction, the
+    /// client gets 500 `handler-failed` instead of the larger body.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
         self
