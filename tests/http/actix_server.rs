@@ -1,4 +1,4 @@
-//! An actix-web server on a real socket, whose handlers are those of an axum router.
+//! An actix-web server on a real socket. `serve` passes its requests to an axum router.
 
 use std::net::SocketAddr;
 

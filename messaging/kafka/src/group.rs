@@ -13,9 +13,9 @@ use crate::offsets::{Offsets, Partition};
 pub(crate) struct Settings {
     /// The name of the group.
     pub(crate) group: String,
-    /// How many messages the worker holds at most, including messages that wait for a retry.
+    /// How many messages the partitions share equally, including messages that wait for a retry.
     pub(crate) held: usize,
-    /// How many messages each partition may hold at least, even if the worker has many partitions.
+    /// How many messages each partition may hold at least, even if its equal share is smaller.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
-    /// Whether an error waits for the reader. The reader pauses after each error, so at most one error may
-    /// wait.
+    /// Whether an error waits for the reader. The worker pauses its reading after each error, so at most one
+    /// error may wait.
     pub(crate) failed: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Shared {
             }
         }
         drop(offsets);
-        // Lost partitions are not committed, because another worker already has them.
+        // Lost partitions are not committed, because another worker may already have them.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

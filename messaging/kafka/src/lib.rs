@@ -37,11 +37,11 @@
 //! - **Rebalance.** When a partition goes to another worker, its finished offsets are committed at once. A
 //!   running handler continues. The other worker gets the handler's message, too, finds the call in flight,
 //!   and waits for the result. All assignors work, including `cooperative-sticky`.
-//! - **Backpressure.** The worker holds up to 20 times as many messages as the [`Consumer`] takes at a time,
-//!   including messages that wait for a retry. Each partition has an equal share of them, but at least as
-//!   many as the consumer takes. A partition that holds its share is paused; the others continue. Polling
-//!   never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, even while
-//!   the store fails.
+//! - **Backpressure.** The partitions of a worker share 20 times as many messages as the [`Consumer`] takes
+//!   at a time, including messages that wait for a retry. The shares are equal, and each is at least as large
+//!   as the number that the consumer takes. A partition that holds its share is paused; the others continue.
+//!   Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, even
+//!   while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic, a message waits in its worker, and its
 //!   offset holds up the partition's commit. Other messages are handled meanwhile. With a retry topic, the
 //!   message holds up the commit of a partition of that topic instead.

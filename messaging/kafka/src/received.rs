@@ -68,7 +68,8 @@ pub(crate) async fn copy_to(
     }
     let mut record = FutureRecord::<[u8], [u8]>::to(topic).headers(headers);
     (record.key, record.payload) = (message.key(), message.payload());
-    // The producer's `message.timeout.ms` and the consumer's `broker_timeout` limit this wait.
+    // The producer's `message.timeout.ms` limits this wait. In a worker, the consumer's `broker_timeout`
+    // limits it, too.
     producer.send(record, Timeout::Never).await.map(drop).map_err(|(error, _)| error)
 }
 

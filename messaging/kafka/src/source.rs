@@ -12,8 +12,8 @@ use crate::intake::{Intake, set_default};
 use crate::letters;
 use crate::received::Received;
 
-/// The worker holds at most `HELD` times as many messages as the consumer takes at a time, including messages
-/// that wait for a retry.
+/// The partitions of a worker share `HELD` times as many messages as the consumer takes at a time, including
+/// messages that wait for a retry.
 const HELD: usize = 20;
 
 /// librdkafka's default of `receive.message.max.bytes`. A consumer can receive a record of this size, so the
@@ -77,7 +77,8 @@ impl Source {
     }
 
     /// The producer that sends copies. Unless this is set, the source makes a producer from the
-    /// configuration, with `acks=all` and, unless configured, a `message.timeout.ms` of 20 s.
+    /// configuration, with `acks=all`. Unless configured, its `message.timeout.ms` is 20 s, and its
+    /// `message.max.bytes` is the largest record that the consumer can receive.
     pub fn producer(mut self, producer: FutureProducer) -> Self {
         self.producer = Some(producer);
         self

@@ -43,8 +43,8 @@ pub trait Broker: Sized + Send {
 /// and `redrive`, which are the same for all brokers. The three arguments are the types of the source, of its
 /// message, and of the client's message. The source's message dereferences to the client's message. The
 /// source must have a field `group_by` for its [`GroupBy`](crate::GroupBy) and a field `dead_letters`, and
-/// the message must have a field `message`. They are not methods of the trait, because then the compiler
-/// could not prove that their futures are `Send`.
+/// the message must have a field `message`. The trait itself does not have these methods, because then the
+/// compiler could not prove that their futures are `Send`.
 #[macro_export]
 macro_rules! broker_methods {
     ($source:ty, $message:ty, $client_message:ty) => {
@@ -236,8 +236,8 @@ pub trait Reader: Send {
     type Message;
 
     /// The next message. A reader requests no more messages from its broker than there is room for, because
-    /// the consumer can extend only messages that it holds. Messages that the reader has already requested
-    /// are returned even if there is no room left.
+    /// the consumer can extend only messages that it holds. The reader may return messages that it has
+    /// already requested even if there is no room left.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,

@@ -37,8 +37,9 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 ///
 /// The handler runs for each message, and the message is settled as [`settle`](super::settle) says. If the
 /// handler returns the result of its idempotent call, the message is acknowledged only if that result was
-/// recorded, or cannot be recorded (see [`Outcome::Unrecorded`](idem_runtime::Outcome)). If a handler panics,
-/// only its own message is retried, up to [`max_tries`](Self::max_tries).
+/// recorded, cannot be recorded (see [`Outcome::Unrecorded`](idem_runtime::Outcome)), or comes from an
+/// unprotected body. If a handler panics, only its own message is retried, up to
+/// [`max_tries`](Self::max_tries).
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
 /// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
@@ -174,9 +175,10 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How often the consumer tries a message before it rejects it; at least 1, and 10 unless set. The limit
-    /// applies to messages whose handler panics, or fails although no idempotent call in it failed. It also
-    /// applies to messages whose call times out or is misconfigured.
+    /// How often the consumer tries a message before it rejects the message; at least 1, and 10 unless set.
+    /// The limit applies to a message whose handler panics, or fails although no idempotent call in it
+    /// failed. It also applies to a message whose call times out, is misconfigured, or has a result that the
+    /// store refuses in the caller's transaction.
     ///
     /// The number of the try is [`Delivery::deliveries`], plus the retries that the consumer makes without
     /// the broker. For a panic inside an idempotent call, the attempt of the call counts if it is higher.

@@ -55,10 +55,11 @@ pub enum Reason {
     Terminal,
     /// The message's key was used with other arguments.
     Mismatch,
-    /// A worker died in the middle of the message's call, and the operation has `on_crash = "in_doubt"`.
+    /// The key of the message's call is in doubt: see [`Error::InDoubt`](idem_runtime::Error::InDoubt).
     InDoubt,
-    /// The message's attempts ran out: the operation's `max_attempts`, or, for a handler that fails without
-    /// an idempotent call, the consumer's [`max_tries`](super::Consumer::max_tries).
+    /// The message's attempts ran out: the operation's `max_attempts`; the consumer's
+    /// [`max_tries`](super::Consumer::max_tries), for example because the handler fails without an idempotent
+    /// call or its call times out; or the deliveries that the broker allows.
     Exhausted,
     /// The message's handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries)
     /// allows.

@@ -1,7 +1,8 @@
 //! Whether the store of a consumer's calls is usable.
 //!
 //! Owns the rule that a failing store is not the fault of a message. Messages whose call found the store
-//! failing wait here, with growing pauses, and the consumer takes no more messages while one of them waits.
+//! failing wait here, with growing pauses. The consumer takes no more messages until a call gets an answer
+//! from the store, or no message waits here any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

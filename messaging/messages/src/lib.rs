@@ -80,12 +80,12 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | failed for good (`terminal`), now or in an earlier delivery | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed because a step was refused: repeated, another input, undecodable, not stored | reject |
-/// | the store is down, the lease was lost | retry after 1 s |
-/// | the call is misconfigured | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
+/// | the store is down, the lease was lost, or no time is left before the call's deadline | retry after 1 s |
+/// | the call is misconfigured, or timed out | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
 ///
 /// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
-/// otherwise. If `call` returns an error after several idempotent calls, the last one that ended without a
-/// value decides. If `call` returns `Ok` although an idempotent call in it failed, the message is
+/// otherwise. If `call` returns an error after several idempotent calls, the last idempotent call that ended
+/// without a value decides. If `call` returns `Ok` although an idempotent call in it failed, the message is
 /// acknowledged.
 ///
 /// ```
@@ -266,7 +266,8 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             Error::Exhausted { .. } => Reason::Exhausted,
             Error::Undecodable { .. } => Reason::Undecodable,
             Error::MissingKey { .. } | Error::InvalidKey { .. } => Reason::InvalidKey,
-            // An error that a later version of the runtime adds is treated as an error of the body.
+            // An error that a later version of the runtime adds is treated as if no idempotent call had
+            // failed.
             _ => return tries.proposed(Reason::Exhausted),
         },
     };

@@ -111,8 +111,8 @@ impl Redrive {
     /// forgotten only if it has not changed since it was found. So if a call has succeeded since then, its
     /// record stays.
     ///
-    /// The record is found by its digest, in a walk over the failed records of the operation. If the store
-    /// holds digests instead of keys (`StoreExt::digest_keys`), no record is found; use the command
+    /// The record is found by the digest of its key, in a walk over the failed records of the operation. If
+    /// the store holds digests instead of keys (`StoreExt::digest_keys`), no record is found; use the command
     /// `idem forget` instead.
     pub fn forgetting<St: Store>(mut self, store: &St) -> Self {
         self.store = Some(DynStore::new(store.clone()));

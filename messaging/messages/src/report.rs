@@ -87,7 +87,7 @@ macro_rules! say {
     }};
 }
 
-/// Reports that the handler ended, and how the message is settled.
+/// Reports a message that is retried or rejected after its handler has ended.
 pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Disposition) {
     let cause = cause.as_str();
     match disposition {
@@ -195,8 +195,8 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// When the first message of a queue arrives, sets the counters for alerts to 0. So an alert sees the first
-/// event of a kind as an increase.
+/// When the first message of a queue arrives, creates the counters for alerts with the value 0. So an alert
+/// sees the first event of a kind as an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

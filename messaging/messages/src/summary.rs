@@ -25,7 +25,8 @@ pub struct Summary {
     pub rejected: u64,
     /// How many messages were given back at the shutdown.
     pub given_back: u64,
-    /// How often a handler panicked; each panic is also counted in `retried` or `rejected`.
+    /// How often a handler panicked. The message is also counted in `retried` or `rejected`, once it is
+    /// settled.
     pub panicked: u64,
     /// How often a request to the broker failed, or was not answered in time.
     pub broker_errors: u64,

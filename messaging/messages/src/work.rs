@@ -157,7 +157,8 @@ where
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
-            // The message is held only while it waits to try the store again.
+            // The message counts as held from the first run that finds the store failing, until a run ends
+            // otherwise.
             held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
             match next {
                 Next::Behind(key) => {
@@ -239,7 +240,7 @@ impl<M, H, E> Works<'_, M, H, E> {
                 return Next::Behind(key.clone());
             }
             (Cause::Store, _) if self.consumer.settings.holds => return Next::Hold(cause),
-            // These results say nothing about the store, so the gate stays as it is.
+            // These results do not show that the store answers, so the gate stays as it is.
             (Cause::Unclaimed | Cause::Refused(ErrorKind::Configuration) | Cause::Store, _) => {}
             (Cause::Done, _) if outcome.is_none_or(|outcome| outcome == Outcome::Unprotected) => {}
             _ => self.gate.open(),

@@ -29,7 +29,7 @@
 //! | retry after a time | `-NAK` with that delay, which the server keeps |
 //! | reject | a copy to the dead letters (headers kept, headers of [`DeadLetter`](idem_messages::DeadLetter) added), then `+ACK` |
 //! | give back, at the shutdown | `-NAK` |
-//! | still held | `+WPI`, after each third of `ack_wait` |
+//! | still held | `+WPI`, each time a third of `ack_wait` (or of the shortest `backoff`, if that is less) has passed |
 //! | no stream stores a dead letter | nothing: the message is held, and the copy is repeated after 1 s, 2 s, .. 30 s |
 //!
 //! The source requests as many messages as the consumer has room for, and holds no others.
@@ -37,9 +37,9 @@
 //! # Limits of JetStream
 //!
 //! - **`max_deliver`**: after the last delivery that this setting allows, the server never delivers the
-//!   message again. If the message must be retried after that delivery, the source sends it to the dead
-//!   letters instead, with the reason `exhausted`. So leave `max_deliver` unset and give the operation
-//!   `max_attempts`.
+//!   message again. If the message must be retried or given back after that delivery, the source sends it to
+//!   the dead letters instead, with the reason `exhausted`. So leave `max_deliver` unset and give the
+//!   operation `max_attempts`.
 //! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
 //!   time.
 //! - **`max_ack_pending`** (1,000 unless set) limits all workers of the consumer together. Set it to at least

@@ -41,9 +41,10 @@
 //! own queue has confirmed it. If the message's queue is full or has no majority for a while, RabbitMQ
 //! repeats the transfer after `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set). A pause
 //! is rounded up to the next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6
-//! h and 24 h, so that no message waits behind a message with a longer pause. The user of the connection
-//! needs the permission to configure these names, because at the start the source declares the queue of the
-//! shortest pause, and checks the other queues that exist. Delay queues need RabbitMQ 3.10 or later.
+//! h and 24 h, so that no message waits behind a message with a longer pause. A pause of more than 24 h is
+//! shortened to 24 h. The user of the connection needs the permission to configure these names, because at
+//! the start the source declares the queue of the shortest pause, and checks the other queues that exist.
+//! Delay queues need RabbitMQ 3.10 or later.
 //!
 //! # Limits of RabbitMQ
 //!

@@ -145,7 +145,7 @@ impl Link {
         Ok(())
     }
 
-    /// Closes the connection. RabbitMQ puts the messages that are not acknowledged back into the queue at
+    /// Closes both connections. RabbitMQ puts the messages that are not acknowledged back into the queue at
     /// once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;

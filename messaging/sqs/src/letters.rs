@@ -86,7 +86,7 @@ async fn send(client: &Client, letter: &Message, origin: String) -> Result<(), E
     let mut attributes = letter.message_attributes.clone().unwrap_or_default();
     attributes.retain(|name, _| !is_header_of_letter(name));
     // This redrive may die before it removes the letter, and then the next redrive sends the message again.
-    // With the same id, a FIFO queue drops the second message.
+    // If that happens within five minutes, a FIFO queue drops the second message, because both have this id.
     let redrive = Some(format!("redrive-{}", id(letter)));
     let message = copy(client, queue.queue_url().unwrap_or_default(), letter, redrive);
     let sent = message.set_message_attributes(Some(attributes)).send().await;

@@ -82,7 +82,7 @@ impl Received {
                 attributes.insert((*name).to_owned(), text.build().map_err(failed(doing))?);
             }
         }
-        // The copy has the message's id, so a FIFO queue drops a second copy.
+        // The copy has the message's id, so a FIFO queue drops a second copy within five minutes.
         let letter = copy(client, dead_letters, &self.message, self.id());
         match letter.set_message_attributes(Some(attributes)).send().await {
             Err(error) if is_of_the_message(&error) && !new.is_empty() => Ok(false),
@@ -160,7 +160,8 @@ impl Delivery for Received {
     }
 }
 
-/// A copy of a message, without its attributes. A FIFO queue drops a second copy with the same `id`.
+/// A copy of a message, without its attributes. A FIFO queue drops a second copy with the same `id` within
+/// five minutes.
 pub(crate) fn copy(
     client: &Client,
     queue: &str,

@@ -20,7 +20,7 @@ use crate::{Delivered, Failed, Handler, Queue, Settings, Shop, emptied, until};
 const REFUSED: Duration = Duration::from_secs(2);
 
 /// How long a slow handler takes: longer than the 5 s for which the tests let NATS and SQS wait for an
-/// acknowledgement. Those are not shorter, so that a worker that pauses for a moment keeps its messages.
+/// acknowledgement. These 5 s are not fewer, so that a worker that pauses for a moment keeps its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.
@@ -158,9 +158,9 @@ pub async fn a_message_stays_while_it_cannot_be_set_aside<Q: Queue>(queue: &Q, b
     assert_eq!(shop.effects(), ["1"]);
 }
 
-/// Runs a worker of ten handlers over fifteen messages. The first message is handled at once; the others take
-/// longer than the broker waits for an acknowledgement. A message that was delivered must not be delivered
-/// again while it waits for a handler.
+/// Runs a worker of ten handlers over fifteen messages. The handler of the first message takes half a second;
+/// the others take longer than the broker waits for an acknowledgement. A message that was delivered must not
+/// be delivered again while it waits for a handler.
 pub async fn a_message_that_waits_for_a_handler_is_kept_by_its_worker(queue: &impl Queue) {
     let (deliveries, progress) = (Arc::new(Mutex::new(BTreeMap::new())), Progress::new());
     for order in 0..15 {

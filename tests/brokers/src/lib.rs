@@ -49,7 +49,7 @@ pub struct Delivered {
     pub body: String,
     /// Its header `Trace`.
     pub trace: Option<String>,
-    /// How often the message was delivered, if the broker says so.
+    /// How often the message was delivered; 1 if the test does not ask the broker.
     pub deliveries: u32,
 }
 

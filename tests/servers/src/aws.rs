@@ -1,4 +1,4 @@
-//! DynamoDB and SQS, as the emulator `ministack` provides them, which `scripts/test` installs.
+//! DynamoDB, SQS and S3, as the emulator `ministack` provides them, which `scripts/servers aws` installs.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::installed::{in_target, required};
 use crate::process::Server;
 
-/// An emulator of DynamoDB and SQS that accepts any credentials and loses all data when it ends.
+/// An emulator of DynamoDB, SQS and S3 that accepts any credentials and loses all data when it ends.
 pub struct Aws(Server);
 
 impl Aws {

@@ -14,7 +14,7 @@ use object_store::{ClientOptions, ObjectStore};
 
 use crate::Aws;
 
-/// A client without TLS.
+/// Makes HTTP clients without TLS.
 #[derive(Debug)]
 struct Plain;
 

@@ -4,7 +4,7 @@
 //! `MariaDb::shared`.
 //!
 //! Owns processes, ports and folders. Depends on no client library, except the one for buckets. All calls
-//! block.
+//! block, except those of `meter` and `web`, which are async.
 
 #![allow(clippy::missing_panics_doc, reason = "a server that cannot be started fails the test")]
 

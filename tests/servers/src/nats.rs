@@ -1,4 +1,4 @@
-//! NATS with JetStream, from the server that `scripts/test` installs.
+//! NATS with JetStream, from the server that `scripts/servers nats` installs.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -162,7 +162,7 @@ pub(crate) fn comes_to_listen(child: &mut Child, port: u16) -> bool {
     false
 }
 
-/// A port that nobody listens on. No other test gets it before this process ends.
+/// A port that nobody listens on. No other test process gets it before this process ends.
 pub fn free_port() -> u16 {
     /// A locked file for each port that this process got.
     static TAKEN: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());

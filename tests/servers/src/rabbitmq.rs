@@ -125,7 +125,7 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
         .env("RABBITMQ_LOG_BASE", folder.join("logs"))
         .env("RABBITMQ_LOGS", "-")
         .env("RABBITMQ_PID_FILE", folder.join("pid"))
-        // Two schedulers, one for each core, and less spinning.
+        // Two schedulers, which do not spin while they wait for work.
         .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none")
         .env("HOME", folder);
     command

@@ -56,7 +56,7 @@ fn node() -> Server {
     })
 }
 
-/// A master, its replica, and three sentinels. They promote the replica after
+/// A master, its replica, and three sentinels. The sentinels promote the replica after
 /// [`kill_master`](Self::kill_master).
 pub struct RedisSentinel {
     /// The server that is the master at first.

@@ -17,7 +17,7 @@ use crate::network::awake;
 use crate::plan::{Act, End, Millis, Recover, Script, Way};
 use crate::world::{Ended, RunId, World};
 
-/// How many bodies call each other at most.
+/// At this depth of nested bodies, `Act::Through` no longer calls back.
 const DEEPEST: usize = 3;
 
 /// The value of a body.
@@ -291,7 +291,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     result.map(drop)
 }
 
-/// The `recover` function of an operation. It knows whether there was an effect.
+/// The `recover` function of an operation. The function knows whether there was an effect.
 pub async fn recover(site: Site, recovery: idem_runtime::Recovery) -> Result<Option<Receipt>, Failure> {
     awake(&site.world, site.process).await;
     sleep(Duration::from_millis(1)).await;

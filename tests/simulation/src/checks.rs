@@ -316,7 +316,8 @@ impl State {
         run.ended.is_some_and(|(at, _)| at < since) && self.is_calm(run.process, since)
     }
 
-    /// Whether the store cannot know what the runs of this life did.
+    /// Whether the store cannot know what the runs of this life did. (A life lasts from the first claim of an
+    /// absent key to the end of its record.)
     fn is_uncertain(&self, operation: &OperationPlan, number: usize, life: usize) -> bool {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
@@ -610,7 +611,7 @@ impl State {
         }
     }
 
-    /// Whether this call is made inside of a body that holds its key.
+    /// Whether this call is made inside of a body that holds the call's key.
     fn is_held_around(&self, caller: &Site) -> bool {
         let key = &self.keys[caller.number];
         // A transaction that has taken the key over hides the key's record until it commits.
@@ -897,9 +898,9 @@ impl State {
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run before its worker could know that. Either the
-    /// worker was waiting for the store's answer that the key is in doubt. Or a jump of the clock had ended
-    /// the lease, and the body had not begun.
+    /// Whether an operator resolved the doubt of this run at a time when the run's worker could not notice
+    /// that. There are two such times: while the worker waited for the store's answer that the key is in
+    /// doubt; and, after a jump of the clock that ended the lease, before the body began.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];

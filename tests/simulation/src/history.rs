@@ -219,7 +219,8 @@ fn site(world: &World, id: ProcessId, number: usize, way: Way) -> Site {
     }
 }
 
-/// Makes one call in a task of a process, and returns its answer; `None` if the process died.
+/// Makes one call in a task of a process, and returns its answer; `None` if the process died, or if the
+/// caller dropped the call.
 async fn in_process(world: &World, id: ProcessId, plan: &CallPlan) -> Option<Returned> {
     let site = Site { has_deadline: plan.deadline.is_some(), ..site(world, id, plan.operation, plan.way) };
     let process = site.process_value();

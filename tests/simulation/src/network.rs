@@ -24,7 +24,7 @@ use crate::world::{Granted, Life, ProcessId, State, World};
 /// The largest result that the store takes, in bytes.
 pub const LARGEST: usize = 200;
 
-/// A store's client in one process.
+/// The store's client in one process.
 #[derive(Clone)]
 pub struct SimStore {
     pub world: World,
@@ -156,7 +156,7 @@ async fn too_late<A>(world: World, by: Millis, apply: impl FnOnce(&mut State) ->
     late(&world, true, apply);
 }
 
-/// Applies a request. `is_late` says that its sender has gone away.
+/// Applies a request. `is_late`: whether the sender of the request has gone away.
 fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) -> A {
     let mut state = world.lock();
     state.is_late = is_late;

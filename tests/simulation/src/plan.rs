@@ -295,7 +295,8 @@ impl Plan {
         let workers = rng.usize(1..=3);
         let count = rng.usize(1..=3);
         let mut operations: Vec<_> = (0..count).map(|_| operation(rng)).collect();
-        // A quarter of the histories have one operation without options, as most users do.
+        // In a quarter of the histories, there is one operation without options other than `in_doubt`, as in
+        // most users' programs.
         if one_in(rng, 4) {
             operations = vec![OperationPlan { in_doubt: one_in(rng, 2), ..plain(rng) }];
         }
@@ -323,8 +324,8 @@ impl Plan {
         plan
     }
 
-    /// Adds a worker that stands still or loses its store for longer than the lease of its call. Meanwhile
-    /// another worker makes calls with the same key.
+    /// Lets a worker stand still, or lose its store, for longer than the lease of its call. Meanwhile another
+    /// worker makes calls with the same key.
     fn take_over(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let other = (owner + rng.usize(1..self.workers)) % self.workers;
@@ -363,7 +364,7 @@ impl Plan {
         self.calls.extend(calls);
     }
 
-    /// Adds a worker whose call waits for the lease of another call. The worker stands still when its wait
+    /// Lets a worker's call wait for the lease of another call. The worker stands still when its call's wait
     /// ends, while that lease still runs.
     fn stop_a_waiter(&mut self, rng: &mut Rng) {
         let (owner, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
@@ -385,7 +386,7 @@ impl Plan {
         self.events.push(EventPlan { at: away, what: What::Stop { worker, lasts } });
     }
 
-    /// Adds a worker that shuts down while its store is away.
+    /// Lets a worker shut down while its store is away.
     fn end_in_an_outage(&mut self, rng: &mut Rng) {
         let (worker, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let lease = self.operations[number].lease;
@@ -399,8 +400,7 @@ impl Plan {
         self.events.push(EventPlan { at: away + rng.u64(0..=lasts), what: What::Shutdown { worker } });
     }
 
-    /// Adds a time in which renewals are answered late or not at all, and all other requests are answered as
-    /// usual.
+    /// Adds a time in which renewals are answered late or fail, and all other requests are answered as usual.
     fn lose_renewals(&mut self, rng: &mut Rng) {
         let number = rng.usize(0..self.operations.len());
         let lease = self.operations[number].lease;
@@ -495,7 +495,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     }
 }
 
-/// Whether the two-phase API supports all that this operation needs.
+/// Whether `Operation::begin` supports all that this operation needs.
 const fn may_begin(operation: &OperationPlan) -> bool {
     operation.recover.is_none() && !operation.record_if
 }
@@ -584,7 +584,7 @@ fn act(rng: &mut Rng, own: usize, lease: Millis, operations: usize) -> Act {
 fn event(rng: &mut Rng, length: Millis, workers: usize, operations: usize, lease: Millis) -> EventPlan {
     let worker = rng.usize(0..workers);
     let operation = rng.usize(0..operations);
-    // About as long as a lease: some longer, some shorter.
+    // Shorter than a lease, a little longer, or up to four times as long.
     let lasts = match rng.u32(0..3) {
         0 => rng.u64(0..=lease / 2),
         1 => lease + rng.u64(0..=lease / 2),

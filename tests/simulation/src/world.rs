@@ -105,12 +105,13 @@ pub struct Requests {
 pub struct Life {
     pub runs: Vec<RunId>,
     pub recorded: Option<(Verdict, StoredResult)>,
-    /// When the result was recorded, and the process that learns this. No process, if the sender had given
-    /// up.
+    /// When the result was recorded, and the process that learns this. `None` instead of a process if the
+    /// sender had given up.
     pub recorded_at: Option<(Instant, Option<ProcessId>)>,
     /// The steps that were recorded, or whose value a body got, by name.
     pub steps: BTreeMap<String, StepSeen>,
-    /// How many runs had begun when an operator released the key, or `recover` said that nothing happened.
+    /// How many runs had begun when an operator last resolved the key's doubt, or `recover` last said that
+    /// nothing happened.
     pub cleared: usize,
     /// `recover` found a result, and neither `recover` nor an operator has contradicted it since.
     pub found: bool,
@@ -212,7 +213,7 @@ pub struct Run {
     pub way: Way,
     /// Whether the run did something in the world outside.
     pub had_effect: bool,
-    /// The run whose body made this call.
+    /// The run whose body made the call of this run.
     pub parent: Option<RunId>,
     /// Whether the lease of the run ends at a deadline.
     pub has_deadline: bool,

@@ -85,8 +85,8 @@ pub(crate) fn outgoing(response: Response<Body>) -> HttpResponse {
 
 fn with_head(mut head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let (mut parts, body) = response.into_parts();
-    // A response with this status has no body. Its `Content-Length` is the length of a body that is not sent,
-    // and stays in the headers.
+    // A response with the status 204 or 304 has no body. Its `Content-Length` is the length of a body that is
+    // not sent, and stays in the headers.
     let bodiless = matches!(parts.status, http::StatusCode::NO_CONTENT | http::StatusCode::NOT_MODIFIED);
     let length = if bodiless { None } else { parts.headers.remove(CONTENT_LENGTH) };
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());

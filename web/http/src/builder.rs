@@ -159,8 +159,8 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.ttl(ttl))
     }
 
-    /// How long a key stays claimed after its process died; 30 seconds unless set. The layer renews the lease
-    /// while the handler runs.
+    /// How long at most a key stays claimed after its process died; 30 seconds unless set. The layer renews
+    /// the lease while the handler runs.
     pub fn lease(self, lease: Duration) -> Self {
         self.operation(|operation| operation.lease(lease))
     }
@@ -183,7 +183,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// How many handlers may run at the same time, including those whose clients have gone away; 1,024 unless
-    /// set. The layer answers every further request with 503 `too-many-running` and releases its key.
+    /// set. At the limit, the layer answers every further guarded request with 503 `too-many-running`, and
+    /// does not change the state of the request's key.
     pub const fn max_running(mut self, handlers: usize) -> Self {
         self.max_running = handlers;
         self
@@ -250,9 +251,10 @@ impl<St: Store> Builder<St> {
     /// Does not keep these headers of a response, in addition to those that the layer never keeps.
     ///
     /// The layer never keeps hop-by-hop headers, headers that `Connection` names, `Set-Cookie`,
-    /// `Authentication-Info`, and headers about one moment or one request: `Date`, `Age`, `Server-Timing`,
-    /// `RateLimit*`, `X-RateLimit*`, `X-Rate-Limit*`, `Request-Id`, `X-Request-Id`, `X-Correlation-Id`,
-    /// `X-Amzn-RequestId`, `X-Amzn-Trace-Id`, `Traceparent` and `Traceresponse`.
+    /// `Set-Cookie2`, `Authentication-Info`, `Proxy-Authentication-Info`, and headers about one moment or one
+    /// request: `Date`, `Age`, `Server-Timing`, `RateLimit*`, `X-RateLimit*`, `X-Rate-Limit*`, `Request-Id`,
+    /// `X-Request-Id`, `X-Correlation-Id`, `X-Amzn-RequestId`, `X-Amzn-Trace-Id`, `Traceparent` and
+    /// `Traceresponse`.
     pub fn deny_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.config.denied_headers.extend(names);
         self
@@ -266,7 +268,8 @@ impl<St: Store> Builder<St> {
     }
 
     /// The largest body of a response that is kept, in bytes; 1 MiB unless set. A larger body goes to the
-    /// client and is not kept, so a retry gets the problem `response-not-stored`.
+    /// client and is not kept, so a retry gets the problem `response-not-stored`. In a transaction, the
+    /// client gets 500 `handler-failed` instead of the larger body.
     pub const fn max_response_bytes(mut self, bytes: usize) -> Self {
         self.config.max_response_bytes = bytes;
         self

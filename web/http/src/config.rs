@@ -59,8 +59,10 @@ pub enum Recording {
     /// Do not keep the response, and delete the record with its fingerprint. Use this if nothing was done:
     /// the next request with the key may differ, for example because the client has corrected it.
     Forget,
-    /// Do not read the response into memory, because it is a stream. A retry gets the problem
-    /// `response-not-stored`: the request was processed, and its response is not kept.
+    /// Do not read the response into memory, because it is a stream. The record shows only that there was a
+    /// response, so a retry gets the problem `response-not-stored`. If the status alone would free the key
+    /// (such as a 503), it does so here, too. A layer in a transaction cannot record such a response, and
+    /// answers 500 `handler-failed` instead.
     PassThrough,
 }
 

@@ -22,7 +22,7 @@ use crate::body::Body;
 /// | `Store`, `NotRecorded` | 503, with `Retry-After` | `store-unavailable` |
 /// | `NoTimeLeft` | 503, with `Retry-After` | `too-many-running` |
 /// | `TimedOut`, `Step`, and `InFlight` if a body calls itself | 500 | `handler-failed` |
-/// | `Configuration` | 500 | `misconfigured` |
+/// | `Configuration`, and `Store` with the wrong keys (`WrongKeys`) | 500 | `misconfigured` |
 ///
 /// The client does not get the text of the error, so log it. With the feature `axum`, [`Error`] implements
 /// `axum::response::IntoResponse` with this response.

@@ -57,8 +57,9 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets: the response, or a problem
-    /// if the handler panicked or took too long.
+    /// Runs the handler, records its response, and returns what the client gets: the response; or a problem,
+    /// for example because the handler panicked or took too long; or the response that another attempt has
+    /// recorded.
     ///
     /// # Errors
     ///
@@ -125,7 +126,8 @@ impl<St: Store> Run<St> {
         let Self { attempt, place, config, method, operation, .. } = self;
         let attempt = ScopeGuard::into_inner(attempt);
         let served = async {
-            // The permit becomes free when the handler has ended, before its response is recorded.
+            // The permit becomes free when the handler has ended and its response was read, before the
+            // response is recorded.
             let _place = place;
             let response = handler.await?.map(Body::new);
             Ok(match operation.and_then(|operation| operation.work(response.status())) {

@@ -52,7 +52,8 @@ struct Traits {
     has_doubles: bool,
 }
 
-/// Reads JSON. Fails if an object has two members of one name, or if there are too many values.
+/// Reads JSON. Fails if an object has two members of one name or the member [`NUMBER`], or if there are too
+/// many values.
 struct Unambiguous<'a>(&'a mut Traits);
 
 impl<'de> DeserializeSeed<'de> for Unambiguous<'_> {

@@ -6,8 +6,8 @@
 //!
 //! # Problems
 //!
-//! The layer's own responses are `application/problem+json` (RFC 9457) and are never recorded. The `type` of
-//! a problem ends with its [name](Problem::name). The `type` leads to this page unless
+//! A refusal by the layer is `application/problem+json` (RFC 9457) and is never recorded. The `type` of a
+//! problem ends with its [name](Problem::name). The `type` leads to this page unless
 //! [`documentation`](Builder::documentation) is set. These are the problems:
 //!
 //! ## key-missing

@@ -24,8 +24,8 @@ use idem_runtime::Error;
 pub(super) const OF_KEY: usize = 32;
 const OF_REQUEST: usize = 16;
 
-/// The function that `large_results` sets. It gets a response that is too large to record, stores it
-/// elsewhere, and returns the response to record instead.
+/// The function that `large_results` sets. It gets a response that streams or is too large to record, stores
+/// the response elsewhere, and returns the response to record instead.
 pub(super) type LargeResult = Arc<dyn Fn(Parts, Body) -> Work + Send + Sync>;
 
 /// The work of a handler after its 202.

@@ -126,8 +126,8 @@ where
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a transaction for a key that is free, and claims the key in the transaction. A duplicate in
-    /// this process, and a replay, use no connection of the pool.
+    /// Begins a transaction for a key that is free, and claims the key in the transaction. Begins none for a
+    /// duplicate in this process or for a replay.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
             // Answers as for a record in flight. `now` is the time of the claim, so that the lease never

@@ -29,8 +29,9 @@ const GRPC_WEB: &[u8] = b"application/grpc-web";
 ///
 /// Cheap to clone; clones share everything.
 ///
-/// A method runs in a separate task, and continues when its client has gone away. At a shutdown, wait for the
-/// running methods with [`idem::drain`](idem_runtime::drain).
+/// A method runs in a separate task, and continues when its client has gone away, unless the
+/// [`IdempotencyLayer`] is in a transaction. At a shutdown, wait for the running methods with
+/// [`idem::drain`](idem_runtime::drain).
 #[derive(Clone, Debug)]
 pub struct GrpcIdempotencyLayer<St> {
     layer: IdempotencyLayer<St>,

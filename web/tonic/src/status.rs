@@ -15,7 +15,8 @@ pub(crate) fn streams(what: &str) -> Response<tonic::body::Body> {
 }
 
 /// What to do with an answer with this code by default. A final answer is kept. If the client must retry or
-/// authenticate, the key is released. If it is unknown how far the method got, the answer counts as a crash.
+/// authenticate, or the method does not exist, the key is released. If it is unknown how far the method got,
+/// the answer counts as a crash.
 pub(crate) const fn recording(code: Code) -> Recording {
     match code {
         Code::Ok

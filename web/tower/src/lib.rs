@@ -3,7 +3,7 @@
 //!
 //! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the
 //! key of a request. The first request under a key is processed and its response is recorded; every other
-//! request gets that response.
+//! request under this key gets that response.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

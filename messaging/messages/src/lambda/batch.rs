@@ -36,9 +36,10 @@ pub trait BatchRecord {
     }
 }
 
-/// The response to Lambda: the records that Lambda must deliver again, in the order of the batch. All other
-/// records are done. A record without an identifier gets an empty one; Lambda then delivers the whole batch
-/// again.
+/// The response to Lambda: the records that must be delivered again, in the order of the batch. Of a queue,
+/// Lambda delivers these records again and deletes all others. Of a stream, Lambda delivers all records again
+/// from the first of these on, and the records that are done are replayed. A record without an identifier
+/// gets an empty one; Lambda then delivers the whole batch again.
 ///
 /// The event source mapping must have `ReportBatchItemFailures` among its function response types; otherwise
 /// Lambda treats any response as success. This applies to queues and to streams.
@@ -138,7 +139,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
         self
     }
 
-    /// Makes a call for each record, and returns which records Lambda must deliver again.
+    /// Runs the handler for each record, and returns the records that Lambda must deliver again.
     ///
     /// A replay counts as success. A record whose call is in flight elsewhere is delivered again; a duplicate
     /// in the same batch waits for the first record. Records of one group are processed in order, up to the
@@ -235,7 +236,8 @@ impl<R, E> fmt::Debug for Batch<'_, R, E> {
     }
 }
 
-/// Makes a call. If there is a deadline, the leases of the call end at the deadline.
+/// Runs a handler, or the function of `on_reject`. If there is a deadline, no lease of the calls in it
+/// reaches beyond the deadline.
 async fn within<F: Future>(deadline: Option<Instant>, call: F) -> F::Output {
     match deadline {
         Some(deadline) => with_deadline(deadline, call).await,

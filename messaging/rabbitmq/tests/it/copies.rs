@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use crate::support::{Node, Orders, refusal};
 
-/// How long the exchange of the dead letters has no queue. Rejections fail meanwhile. If they used up
-/// deliveries, the message would reach its delivery limit in less than this time.
+/// How long the exchange of the dead letters has no queue. Rejections fail meanwhile. If each failed
+/// rejection used up a delivery, the message would reach its delivery limit in less than this time.
 const AWAY: Duration = Duration::from_secs(6);
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of
-//! them twice, kills workers, and checks every order from outside.
+//! them more than once, kills workers, and checks every order from outside.
 //!
 //! [`brokers`] has what differs between brokers; the rest of the rig knows no broker.
 

@@ -56,7 +56,7 @@ pub enum ShipError {
     /// The effect failed.
     #[error("the effect failed: {0}")]
     Effect(String),
-    /// The body did not run.
+    /// An error of idem's own.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem::Error),

@@ -65,7 +65,8 @@ impl Worker {
     }
 }
 
-/// The parent never writes to this pipe, so the read returns when the parent ends.
+/// Ends this process when its parent ends. The parent never writes to this process's standard input, so the
+/// read returns only when the parent has ended.
 fn end_with_the_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);

@@ -12,7 +12,7 @@ use crate::{Failure, LANES};
 /// The last answer to each key.
 pub(crate) type Finals = BTreeMap<u32, Result<String, CallError>>;
 
-/// Calls every key once more. All earlier answers must equal these answers.
+/// Calls every key once more. All earlier answers, except unrecorded ones, must equal these answers.
 pub(crate) async fn settle(shared: &Arc<Shared>, keys: u32) -> Finals {
     let mut finals = BTreeMap::new();
     for chunk in (0..keys).collect::<Vec<_>>().chunks(LANES) {
@@ -133,8 +133,8 @@ impl Report {
                 // `read_effects` counts the failures, from the ledger.
                 "failed" => {}
                 "in_doubt" if is_careful(key) => self.add("refused", 1),
-                // If a process is stopped while it holds SQLite's lock, the operations of the other processes
-                // time out.
+                // The injected faults and the outages cause these answers. So does a process that is stopped
+                // while it holds SQLite's lock, because then the operations of the other processes time out.
                 "store" => self.add("store_errors", 1),
                 other => self.violations.push(format!("key {key} was answered {other}")),
             }

@@ -213,7 +213,7 @@ pub(crate) fn unix_millis() -> u64 {
 }
 
 /// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then
-/// its store does not answer, loses an answer, or is down for a moment.
+/// its store fails, loses an answer, applies a claim late, or is down for a moment.
 pub(crate) async fn worker(
     folder: &Path,
     store: &Choice,
@@ -280,7 +280,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
     }
 }
 
-/// Takes the store away for longer than a lease, now and then.
+/// Takes the store away now and then, often for longer than a lease.
 async fn outages(store: &FaultStore<DynStore>, pace: u32, mut random: SmallRng) {
     loop {
         tokio::time::sleep(Duration::from_millis(random.random_range(500..4_000)) * pace).await;
@@ -290,7 +290,7 @@ async fn outages(store: &FaultStore<DynStore>, pace: u32, mut random: SmallRng) 
     }
 }
 
-/// Connects to the store. Retries, because the soak takes the store away now and then.
+/// Connects to the store. Retries, because the soak may just have disturbed the servers of the store.
 pub(crate) async fn connected(folder: &Path, store: &Choice, pace: u32) -> Result<Shared, Failure> {
     let end = Instant::now() + Duration::from_secs(30);
     loop {

@@ -107,7 +107,7 @@ struct Run {
     /// How many workers are killed.
     #[arg(long, default_value_t = 500)]
     kills: u64,
-    /// The seed of all random choices; random and printed, unless given.
+    /// The seed of all random choices; a random one unless given. It is printed in any case.
     #[arg(long)]
     seed: Option<u64>,
     /// How many orders are worked on at once.
@@ -233,8 +233,7 @@ impl Lane<'_> {
 struct Report {
     effects: usize,
     acknowledged: usize,
-    /// Repeated effects of steps that were not acknowledged. A step may run more than once before it is
-    /// recorded.
+    /// How often a step's effect was repeated. A step may run more than once before it is recorded.
     repeated: usize,
     /// Steps whose recorded value a later worker got.
     resumed: usize,

@@ -35,7 +35,7 @@ pub enum Failure {
 /// message.
 pub type Told = (u64, String);
 
-/// A broker in the test's own task. None of its parts is `Send`.
+/// A broker in the test's own task, so it need not be `Send`.
 #[derive(Clone)]
 pub struct Broker {
     begin: Instant,

@@ -12,7 +12,7 @@ use idem_test_servers::Nats;
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
-/// How long JetStream waits for a silent worker before it delivers its message to another one.
+/// How long JetStream waits for a silent worker before it delivers the worker's message to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(2);
 
 const ORDERS: &str = "orders";

@@ -106,7 +106,7 @@ impl Broker for OnRabbitMq {
 
     async fn waiting(&self) -> Result<u64, Failure> {
         match self.ready(ORDERS).await? {
-            // Only RabbitMQ's own tool counts the messages that workers hold. The tool counts twice, because
+            // Only RabbitMQ's own tool counts the messages that workers hold. The tool runs twice, because
             // during one count a message may be on its way from one queue to another.
             0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
             ready => Ok(ready),

@@ -11,7 +11,8 @@ use super::lambda;
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
 
-/// How long SQS waits for a silent worker before it delivers its message to another one, in seconds.
+/// How long SQS waits for a silent worker before it delivers the worker's message to another worker, in
+/// seconds.
 const VISIBILITY: &str = "3";
 
 /// An emulator of SQS that the demo starts.

@@ -33,7 +33,8 @@ impl Runtime {
         let given = Arc::new(Mutex::new(given));
         let next = async move || {
             let order: Order = given.lock().await.recv().await.unwrap();
-            // Every invocation has an id of its own, also when Lambda tries an event again.
+            // A new id for each invocation, as when a client sends an event again. (If Lambda itself repeats
+            // an asynchronous invocation, the id stays the same.)
             let id = format!("{:032x}", rand::random::<u128>());
             let head = [
                 ("lambda-runtime-aws-request-id", id),
