@@ -1,4 +1,4 @@
-//! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
+//! `MySqlStore`: tables of a MySQL or MariaDB database, any number of processes.
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
 //! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
@@ -32,8 +32,8 @@ use crate::db::connector;
 use idem_core::StoreError;
 use idem_store_kit::sql::SharedStore;
 
-/// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version
-/// 8.0 or later. On MySQL the store is untested.
+/// Keeps records in tables of a MariaDB database, version 10.6 or later, or of a MySQL database, version 8.0
+/// or later. On MySQL the store is untested.
 ///
 /// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
 /// settings (`innodb_flush_log_at_trx_commit = 1`), it survives a crash and a power cut. Leases and expiry

@@ -218,8 +218,8 @@ impl Statements {
     }
 }
 
-/// Adds the condition that the row is unchanged. No two versions of a key's record agree in all these
-/// columns.
+/// Adds the condition that the row is unchanged. Two versions of a key's record agree in all these columns
+/// only if they differ in nothing but a step.
 fn is_seen(text: &mut impl Text, key: &RecordKey, seen: &Record) {
     text.is_name(name(key));
     has(text, seen, &["state", "owner", "fence", "lease_until"]);

@@ -43,7 +43,7 @@ pub(super) fn unsigned(row: &impl Row, index: usize, name: &'static str) -> Resu
     optional(row, index, name)?.ok_or(Unreadable(name))
 }
 
-/// A number of any of the server's types; `None` for null. A boolean is 0 or 1.
+/// The number in a `boolean` (0 or 1), `smallint` or `bigint` column; `None` for null.
 pub(super) fn optional(row: &impl Row, index: usize, name: &'static str) -> Result<Option<u64>> {
     let Some(bytes) = row.column(index) else { return Ok(None) };
     let number = match *bytes {

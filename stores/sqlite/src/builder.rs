@@ -1,4 +1,4 @@
-//! Opening a store: its settings, their limits, and its thread. This module knows nothing about operations.
+//! Opening a store: its settings, their limits, and its thread. This module knows no operation but the purge.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl SqliteStoreBuilder {
     /// path names a file that belongs to another program or a newer version.
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
     /// written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is
-    /// damaged. The file is unchanged in all these cases.
+    /// damaged. A file that belongs to another program or a newer version, or is damaged, stays unchanged.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {

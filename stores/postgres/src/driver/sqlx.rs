@@ -41,7 +41,8 @@ impl<F> Drop for WithoutDestructor<F> {
 
 pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
     match failure::of_statement(error) {
-        // If the connection is lost, the server rolls its transaction back, so nothing was applied.
+        // If the connection is lost before the commit, the server rolls its transaction back, so nothing was
+        // applied. Callers of `commit` expect that the transaction may be committed despite an error.
         Failure::Broken(error) => StoreError::unavailable(error.to_string()),
         failure => failure.error(),
     }
@@ -102,7 +103,7 @@ impl DriverTransaction for PgConnection {
         while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        // Uses `begin`, because its statement is the only one that the driver queues without waiting.
+        // Uses `begin`, because the driver queues no other given statement without waiting.
         let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
         let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }
