@@ -61,9 +61,9 @@ impl MySqlStoreBuilder {
     }
 
     /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
-    /// set. For renewals, releases and retries, the store opens up to this number of further connections.
-    /// More connections are seldom faster, because operations that find no free connection share a
-    /// transaction.
+    /// set. For renewals, steps, releases and retries, the store opens up to this number of further
+    /// connections. More connections are seldom faster, because operations that find no free connection share
+    /// a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self

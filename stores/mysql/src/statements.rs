@@ -218,8 +218,8 @@ impl Statements {
     }
 }
 
-/// Adds the condition that the row is unchanged. Two versions of a key's record agree in all these columns
-/// only if they differ in nothing but a step.
+/// Adds the condition that the row is unchanged. Any two versions of a key's record differ in at least one of
+/// these columns, unless only a step was added.
 fn is_seen(text: &mut impl Text, key: &RecordKey, seen: &Record) {
     text.is_name(name(key));
     has(text, seen, &["state", "owner", "fence", "lease_until"]);

@@ -17,7 +17,7 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// A purge deletes a forgotten record only when the fence, which is a time, is older than this. The service
+/// A purge deletes a forgotten record only when its fence, which is a time, is older than this. The service
 /// itself deletes an object at the earliest this long after the last write, even if the record has expired.
 /// Otherwise the record's fence would be lost too early, and a writer whose clock is behind could give a
 /// lower fence.
@@ -39,8 +39,8 @@ const PURGED_AT_ONCE: usize = 500;
 /// the caller's task. All of them use the timers and connections of that thread.
 ///
 /// The lease and the expiry of a record include the clock skew, because the clock of the process that writes
-/// them may be behind the others. So a lease or an expiry that is over by any clock is also over by the clock
-/// of that process.
+/// them may be behind the others. So when any clock reaches the recorded end, the clock of that process has
+/// reached the end without the skew.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,

@@ -76,6 +76,7 @@ impl<S: Server> Queues<S> {
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
+    /// An [`Op::Forget`](super::Op::Forget) whose answer was lost is not repeated.
     ///
     /// # Errors
     ///

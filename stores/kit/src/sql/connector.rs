@@ -53,8 +53,8 @@ pub trait Session: Send + 'static {
 pub struct Use {
     host: Host,
     opened: Instant,
-    /// False while a statement runs, because a dropped future of the statement leaves the connection in an
-    /// undefined state. Also false after the session was taken out of use.
+    /// False while a statement runs, because the connection is in an undefined state if the future of the
+    /// statement is dropped. Also false after the session was taken out of use.
     is_usable: bool,
 }
 

@@ -26,7 +26,7 @@ impl From<StoreError> for Refusal {
 
 impl Refusal {
     /// For a connection that could not be opened. No operation was sent, so none was applied. `refused`
-    /// translates the server's error; `None` if it cannot.
+    /// translates the server's error, and returns `None` if it cannot.
     pub fn of_connect(error: &Error, refused: impl FnOnce(&dyn DatabaseError) -> Option<StoreError>) -> Self {
         match error {
             Error::Database(error) => refused(&**error)

@@ -35,8 +35,8 @@ pub struct Opener {
     settings: Arc<[(&'static str, String)]>,
     /// The statements that begin each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler has refused or dropped the settings, so that the store assumes that it shares its
-    /// sessions.
+    /// Whether a pooler has refused or dropped the settings. If so, the store assumes that the pooler shares
+    /// its sessions.
     shared: Arc<AtomicBool>,
 }
 

@@ -111,7 +111,7 @@ impl Layout {
     }
 }
 
-/// The answer of the database to the exchange of [`find`].
+/// The result of [`find`].
 struct Found {
     /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
