@@ -82,7 +82,7 @@ impl Hints {
         if has_result { self.put(mark) } else { self.take(mark) }
     }
 
-    /// Remembers a key. If no position is free, this forgets the key in one of them.
+    /// Remembers a key. If none of its positions is free, this key replaces the key in one of them.
     pub fn put(&self, mark: Mark) {
         if self.has(mark) {
             return;
