@@ -15,8 +15,8 @@ pub(super) const COLUMNS: [&str; 15] = {
 
 /// The first column that [`read`] expects in a row. It joins all columns of the record except the result,
 /// because each column of an answer costs the server and the driver more than its value does. `-` stands for
-/// no value, because an empty string is NULL in some SQL modes. The next column has the result, or NULL if
-/// the result was not requested.
+/// no value, because an empty string is NULL in some SQL modes. The next column has the result; it is NULL if
+/// the record has no result, or if the result was not read.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
      IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";

@@ -1,7 +1,7 @@
 //! The texts of the statements, for one store's names.
 //!
-//! Contains no rule of the protocol: one statement reads rows under a lock, the protocol's own functions
-//! decide, and other statements write the new records.
+//! Contains no rule of the protocol, because the protocol's own functions decide. The long way (see `change`)
+//! reads rows under a lock before it writes. The statements of `prepared` write without reading first.
 
 mod prepared;
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
     steps.unwrap_or_default().into_iter().map(decode).collect()
 }
 
-/// A number that is never below zero.
+/// A number that is never null, and never below zero.
 pub(super) fn unsigned(row: &impl Row, index: usize, name: &'static str) -> Result<u64> {
     optional(row, index, name)?.ok_or(Unreadable(name))
 }

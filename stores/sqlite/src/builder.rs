@@ -42,7 +42,8 @@ impl SqliteStoreBuilder {
     }
 
     /// Opens only an existing file with the current layout, and refuses a missing file or an older layout.
-    /// Nothing is created, migrated or purged. This is for tools that examine a file of another program.
+    /// Nothing is created, migrated or purged. This is for tools that examine the file of a program that uses
+    /// idem.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self

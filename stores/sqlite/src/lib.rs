@@ -100,8 +100,8 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// Reads without the writer. If that fails, the writer opens a file that was replaced, or returns the
-    /// error.
+    /// Reads without the writer. If that fails, asks the writer, which opens the new file if the file was
+    /// replaced, or returns the error.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);

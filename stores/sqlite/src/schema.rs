@@ -65,7 +65,7 @@ pub(super) const LAYOUT: &[&str] = &["
     END;
 "];
 
-/// Statements that read one page of each tree, so that damage there is found when the file is opened.
+/// Statements that read the beginning of each tree, so that damage there is found when the file is opened.
 const TOUCH: [&str; 5] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",

@@ -23,7 +23,7 @@ use crate::{own_runtime, retry, step_bytes};
 /// lower fence.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// How many claims of this process are remembered with their revisions.
+/// How many claims of this process are remembered at most, with their revisions.
 const MAX_HELD: usize = 4_096;
 
 /// The largest record that is remembered with a claim, in bytes.

@@ -48,7 +48,7 @@ pub trait Session: Send + 'static {
     fn close(self, time: Duration) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// Whether a session may be used again.
+/// The server and the age of a session, and whether the session may be used again.
 #[derive(Debug)]
 pub struct Use {
     host: Host,

@@ -262,7 +262,7 @@ pub(crate) async fn a_purge_looks_once(
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does write the index, alone and in a batch.
+    // A result that is kept for a shorter time does write the index, also in a batch.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");

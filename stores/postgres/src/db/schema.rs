@@ -119,7 +119,7 @@ struct Found {
     meta: Option<(String, Option<String>)>,
 }
 
-/// How far the migration of a layout is.
+/// The state of a migration.
 enum State {
     Ready,
     /// Not ready yet: this process or another one still works on it.

@@ -17,9 +17,9 @@ use idem_store_kit::sql;
 
 /// A future whose destructor does not run if it is dropped before its end.
 ///
-/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many: the caller's whole
-/// transaction. After that, each statement of the caller commits by itself. Without the destructor, only an
-/// unused savepoint remains. A few hundred bytes leak.
+/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many, such as the caller's whole
+/// transaction. After a rollback of the whole transaction, each statement of the caller commits by itself.
+/// Without the destructor, only an unused savepoint remains. A few hundred bytes leak.
 struct WithoutDestructor<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for WithoutDestructor<F> {
