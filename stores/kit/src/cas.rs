@@ -1,11 +1,12 @@
 //! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value
 //! bucket or an object store.
 //!
-//! A transition reads the record with its revision, decides by the protocol's own functions, and writes on
-//! the condition that the revision is still the same. If the write is refused or its answer is lost, the
-//! store decides again, from a new read or from the record that the refusal returned. So the same owner gets
-//! the same answer. Such a service has no clock that a condition can use, so the callers' clocks decide. They
-//! may differ by the declared skew.
+//! An operation takes the record with its revision (from a read, from the memory of this process, or as a
+//! guess that there is none), decides by the protocol's own functions, and writes on the condition that the
+//! revision is still the same. If the write is refused or its answer is lost, the store decides again, from a
+//! new read or from the record that the refusal returned. So the same owner gets the same answer. Such a
+//! service has no clock that a condition can use, so the callers' clocks decide. They may differ by the
+//! declared skew.
 
 mod format;
 mod store;

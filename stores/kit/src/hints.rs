@@ -1,6 +1,7 @@
-//! Remembers the keys for which this process has seen a result. Also notes how many of the other keys had a
-//! result already, from another process. If a key probably has a result, a claim first reads the record,
-//! because a read costs the server less than a claim. A wrong hint costs time, but never changes an answer.
+//! Remembers the keys for which this process has seen a result. Also notes which share of the keys that it
+//! does not remember had a result, probably from another process. If a key probably has a result, a claim
+//! first reads the record, because a read costs the server less than a claim. A wrong hint costs time, but
+//! never changes an answer.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use idem_core::RecordKey;
 use idem_core::protocol::{Answer, ClaimAnswer, CompleteAnswer};
 
-/// How many keys are remembered.
+/// How many keys are remembered at most.
 const PLACES: usize = 8_192;
 /// How many positions a key may have. With only one, more than fifty of a thousand keys would take the
 /// position of another key.
@@ -81,7 +82,7 @@ impl Hints {
         if has_result { self.put(mark) } else { self.take(mark) }
     }
 
-    /// Remembers a key. If no position is free, this forgets the key in one of them.
+    /// Remembers a key. If none of its positions is free, this key replaces the key in one of them.
     pub fn put(&self, mark: Mark) {
         if self.has(mark) {
             return;

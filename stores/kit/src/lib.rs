@@ -1,8 +1,8 @@
 //! Parts that the stores share, for authors of stores. A store can keep the contract without them.
 //!
 //! [`group_commit`] collects the operations that wait at the same moment and runs them together on a session
-//! of the store's server. The module `sql` has everything else that the stores of SQL servers share. The
-//! module `cas` is a whole store over any service with compare-and-swap.
+//! of the store's server. The module `sql` has further parts that only stores of SQL servers need. The module
+//! `cas` is a whole store over any service with compare-and-swap.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How long an operation may take unless set.
+/// The default of the time that an operation may take.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest result, in bytes, unless set.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;

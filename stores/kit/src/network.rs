@@ -4,10 +4,10 @@ use std::error::Error;
 use std::net::IpAddr;
 use std::{io, iter};
 
-/// Whether this host name or address is this machine's, so that data sent there does not cross a network.
+/// Whether this host is `localhost` or a loopback address, so that data sent there does not cross a network.
 ///
-/// Names are not resolved. So the result is `false` for every name except `localhost`, even if the name leads
-/// to this machine.
+/// Names are not resolved. So the result is `false` for every other name and address, even if it leads to
+/// this machine.
 #[must_use]
 pub fn is_this_machine(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse();

@@ -2,7 +2,7 @@
 //!
 //! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
 //! thread would hold up the renewal of its own lease, and the connection would end with that runtime
-//! (decision 0001).
+//! (decision 0001 in `docs/internals/decisions`).
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;
@@ -25,7 +25,7 @@ static OWN: LazyLock<Option<Handle>> = LazyLock::new(|| {
 ///
 /// # Errors
 ///
-/// `Unavailable` if the process cannot start a thread.
+/// `Unavailable` if the runtime or its thread cannot be started.
 pub fn own_runtime() -> Result<&'static Handle, StoreError> {
     OWN.as_ref().ok_or_else(|| StoreError::unavailable("no thread can be started for it"))
 }
@@ -36,7 +36,7 @@ pub fn own_runtime() -> Result<&'static Handle, StoreError> {
 ///
 /// # Errors
 ///
-/// The errors of `work`, and `Unavailable` if the process cannot start a thread.
+/// The errors of `work`, and `Unavailable` if the stores' own runtime cannot be started.
 pub fn entered<T>(
     work: impl Future<Output = Result<T, StoreError>> + Send + Unpin,
 ) -> impl Future<Output = Result<T, StoreError>> + Send {
@@ -70,7 +70,8 @@ impl<F> Drop for Entered<F> {
 ///
 /// # Errors
 ///
-/// The errors of `work`; `OutcomeUnknown` if it panicked; `Unavailable` if the process cannot start a thread.
+/// The errors of `work`; `OutcomeUnknown` if `work` panicked; `Unavailable` if the stores' own runtime cannot
+/// be started.
 pub fn apart<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> impl Future<Output = Result<T, StoreError>> + Send {

@@ -17,7 +17,7 @@ const MOST: usize = 100_000;
 /// The pause before the next purge is divided by this if the last purge reached its limit.
 const SOONER: u32 = 20;
 
-/// Purges a store from time to time until it is dropped.
+/// Purges a store from time to time, until this value or the store is dropped.
 #[derive(Debug)]
 pub struct Purging(AbortHandle);
 
@@ -25,7 +25,7 @@ impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
     /// a fleet do not all purge at once. Holds `target` only while it purges. If purges fail one after
     /// another, the event `purge_failed` reports only the first error. Returns `None` if `every` is `None`,
-    /// or if the process cannot start a thread.
+    /// or if the stores' own runtime cannot be started.
     #[must_use]
     pub fn start<T, F>(
         target: &Arc<T>,
@@ -71,8 +71,8 @@ impl Drop for Purging {
     }
 }
 
-/// The time until the next purge: from half of `every` to one and a half. It is shorter by the factor
-/// [`SOONER`] if the last purge reached its limit.
+/// The time until the next purge: from half of `every` to one and a half times `every`. It is shorter by the
+/// factor [`SOONER`] if the last purge reached its limit.
 fn pause(every: Duration, is_enough: bool, random: u64) -> Duration {
     let every = if is_enough { every } else { every / SOONER };
     let percent = u32::try_from(50 + random % 100).unwrap_or(100);
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits in real time, because the clock of these tests is paused.
+    /// Waits in real time, because one of these tests pauses tokio's clock.
     fn until(what: &str, condition: impl Fn() -> bool) {
         let begin = Instant::now();
         while !condition() {

@@ -1,8 +1,10 @@
-//! What stores of SQL servers share: how they connect, and how they serve operators.
+//! What stores of SQL servers share: connections, settings, operations for operators, and records in a
+//! caller's transaction.
 //!
-//! [`Connector`] opens connections, replaces old ones, and lends a separate connection to operations outside
-//! a batch. [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`] checks what others on
-//! the network can read. [`failure`] finds out why a connection failed.
+//! [`Connector`] opens connections, closes those that are too old, and lends a separate connection to
+//! operations outside a batch. [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`]
+//! says whether others on the network can read the data of a connection. [`failure`] says why a connection
+//! failed. [`SharedStore`] is the state of a store.
 
 mod connector;
 mod encryption;

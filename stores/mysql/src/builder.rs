@@ -21,7 +21,7 @@ use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 const TABLE: &str = "idem_records";
 /// How many bytes of a message are reserved for everything but the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
-/// The longest text of one exchange, in bytes.
+/// About the longest text of one exchange for several operations, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The settings of a [`MySqlStore`].
@@ -38,8 +38,8 @@ impl MySqlStoreBuilder {
     }
 
     /// Makes `connect` fail if the table is missing or has an older layout. The store does not create or
-    /// migrate the table, and does not purge it by itself. This is for tools that read the table of another
-    /// program.
+    /// migrate the table, and does not purge it by itself. This is for tools that read the table of a program
+    /// that uses idem.
     pub const fn must_exist(mut self) -> Self {
         self.settings.must_exist = true;
         self.limits.purge_every = None;
@@ -61,9 +61,9 @@ impl MySqlStoreBuilder {
     }
 
     /// Upper limit of the connections for each tokio runtime that calls the store, from 1 to 64; 4 unless
-    /// set. For renewals, releases and retries, the store opens up to this number of further connections.
-    /// More connections are seldom faster, because operations that find no free connection share a
-    /// transaction.
+    /// set. For renewals, steps, releases and retries, the store opens up to this number of further
+    /// connections. More connections are seldom faster, because operations that find no free connection share
+    /// a transaction.
     pub const fn connections(mut self, most: usize) -> Self {
         self.limits.connections = most;
         self

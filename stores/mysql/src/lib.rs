@@ -1,4 +1,4 @@
-//! `MySqlStore`: one table of a MySQL or MariaDB database, any number of processes.
+//! `MySqlStore`: tables of a MySQL or MariaDB database, any number of processes.
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
 //! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
@@ -32,8 +32,8 @@ use crate::db::connector;
 use idem_core::StoreError;
 use idem_store_kit::sql::SharedStore;
 
-/// Keeps records in one table of a MariaDB database, version 10.6 or later, or of a MySQL database, version
-/// 8.0 or later. On MySQL the store is untested.
+/// Keeps records in tables of a MariaDB database, version 10.6 or later, or of a MySQL database, version 8.0
+/// or later. On MySQL the store is untested.
 ///
 /// An acknowledged operation is committed, and is as durable as the server's own commits. With the usual
 /// settings (`innodb_flush_log_at_trx_commit = 1`), it survives a crash and a power cut. Leases and expiry
@@ -42,11 +42,11 @@ use idem_store_kit::sql::SharedStore;
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
 /// The store opens its own connections when it needs them, at most
 /// [`connections`](MySqlStoreBuilder::connections) for each runtime that calls it, and closes those that it
-/// no longer needs. A runtime that calls the store must have tokio's network enabled. Renewals, releases and
-/// retries use the connections of the stores' own runtime, so a caller whose runtime is blocked keeps its
-/// lease. The store replaces a broken connection, and repeats the operations that were on it, within the
-/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session settings, so the
-/// store works through a pooler that shares sessions between its clients.
+/// no longer needs. A runtime that calls the store must have tokio's network enabled. Renewals, steps,
+/// releases and retries use the connections of the stores' own runtime, so a caller whose runtime is blocked
+/// keeps its lease. The store replaces a broken connection, and repeats the operations that were on it,
+/// within the [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session
+/// settings, so the store works through a pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
 /// `idem_records_meta`. The store deletes expired records [from time to

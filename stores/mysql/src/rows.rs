@@ -15,8 +15,8 @@ pub(super) const COLUMNS: [&str; 15] = {
 
 /// The first column that [`read`] expects in a row. It joins all columns of the record except the result,
 /// because each column of an answer costs the server and the driver more than its value does. `-` stands for
-/// no value, because an empty string is NULL in some SQL modes. The next column has the result, or NULL if
-/// the result was not requested.
+/// no value, because an empty string is NULL in some SQL modes. The next column has the result; it is NULL if
+/// the record has no result, or if the result was not read.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
      IFNULL(expires_at, '-'), IFNULL(OCTET_LENGTH(result), '-'), steps) USING ascii) AS BINARY) r";
@@ -81,7 +81,7 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
     Ok(bytes)
 }
 
-/// The record in the columns of [`RECORD`] that begin at `first`.
+/// The record in two columns: [`RECORD`] at the index `first`, and the result after it.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     let words: Vec<&[u8]> = column::<&[u8]>(row, first, "state")?.split(|byte| *byte == b',').collect();
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;

@@ -20,8 +20,8 @@ pub(crate) struct Setting {
     pub(crate) stepped: Hints,
     /// The limit of connections in each runtime.
     pub(crate) connections: usize,
-    /// The longest text of one exchange, in bytes.
+    /// About the longest text of one exchange for several operations, in bytes.
     pub(crate) most_bytes: usize,
-    /// Whether this process has seen, in the meta table, that callers use transactions.
+    /// Whether this process has read in the meta table, or written into it, that callers use transactions.
     pub(crate) has_transactions: AtomicBool,
 }

@@ -1,7 +1,7 @@
 //! The texts of the statements, for one store's names.
 //!
-//! Contains no rule of the protocol: one statement reads rows under a lock, the protocol's own functions
-//! decide, and other statements write the new records.
+//! Contains no rule of the protocol, because the protocol's own functions decide. The long way (see `change`)
+//! reads rows under a lock before it writes. The statements of `prepared` write without reading first.
 
 mod prepared;
 #[cfg(test)]
@@ -218,8 +218,8 @@ impl Statements {
     }
 }
 
-/// Adds the condition that the row is unchanged. No two versions of a key's record agree in all these
-/// columns.
+/// Adds the condition that the row is unchanged. Any two versions of a key's record differ in at least one of
+/// these columns, unless only a step was added.
 fn is_seen(text: &mut impl Text, key: &RecordKey, seen: &Record) {
     text.is_name(name(key));
     has(text, seen, &["state", "owner", "fence", "lease_until"]);

@@ -90,8 +90,8 @@ impl MySqlStore {
         })
     }
 
-    /// Locks the row of the key's record. Without a record, locks the gap where its row will be inserted.
-    /// Returns whether this transaction has the lock.
+    /// Locks the row of the key's record. Without a record, locks the position where its row will be
+    /// inserted. Returns whether this transaction has the lock.
     async fn lock(
         &self,
         connection: &mut MySqlConnection,

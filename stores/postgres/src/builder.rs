@@ -28,8 +28,8 @@ pub struct PostgresStoreBuilder {
 
 impl PostgresStoreBuilder {
     /// Makes `connect` fail if the table is missing or has an older layout. The store does not create or
-    /// migrate the table, and does not purge it by itself. This is for tools that read the table of another
-    /// program.
+    /// migrate the table, and does not purge it by itself. This is for tools that read the table of a program
+    /// that uses idem.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self.limits.purge_every = None;

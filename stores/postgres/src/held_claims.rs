@@ -1,4 +1,4 @@
-//! Renewals, steps and completions of many claims in one statement each.
+//! Renewals, steps and completions. All requests of a batch share one statement.
 //!
 //! A statement changes only records that still belong to the owner and the fence of their request. The
 //! protocol's own functions decide about all other requests.

@@ -41,8 +41,8 @@ use idem_store_kit::sql::SharedStore;
 /// follow the server's clock.
 ///
 /// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
-/// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds. The
-/// store opens its own connections when it needs them, at most
+/// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds if a
+/// connection is free. The store opens its own connections when it needs them, at most
 /// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it, and closes those that
 /// it no longer needs. Renewals, releases and retries use the connections of the stores' own runtime, so a
 /// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the

@@ -38,12 +38,12 @@ pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
     steps.unwrap_or_default().into_iter().map(decode).collect()
 }
 
-/// A number that is never below zero.
+/// A number that is never null, and never below zero.
 pub(super) fn unsigned(row: &impl Row, index: usize, name: &'static str) -> Result<u64> {
     optional(row, index, name)?.ok_or(Unreadable(name))
 }
 
-/// A number of any of the server's types; `None` for null. A boolean is 0 or 1.
+/// The number in a `boolean` (0 or 1), `smallint` or `bigint` column; `None` for null.
 pub(super) fn optional(row: &impl Row, index: usize, name: &'static str) -> Result<Option<u64>> {
     let Some(bytes) = row.column(index) else { return Ok(None) };
     let number = match *bytes {

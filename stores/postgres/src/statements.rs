@@ -1,7 +1,7 @@
 //! The SQL statements. The server runs each of them atomically.
 //!
 //! SQL restates only the rules that most calls need: the grant of a new key, a renewal, a step, a completion.
-//! For everything else, a statement reads the row, the protocol's own functions decide, and `swap` writes the
+//! For other requests, a statement reads the row, the protocol's own functions decide, and `swap` writes the
 //! new record if the row has not changed.
 
 use std::sync::Arc;
@@ -205,9 +205,10 @@ fn read_one(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key, $3..$7 state, owner, fence, `lease_until` and `expires_at` of the row that was read: any
-/// two versions of a key's row differ in at least one of these. From $8 the new columns, and last the number
-/// of the key's advisory lock, or null if no lock is needed; see `claim_new`. Rows: the position of each
-/// written record, with true, and the position of each record whose lock was not free, with false.
+/// two versions of a key's record differ in at least one of these, unless only a step was added. From $8 the
+/// new columns, and last the number of the key's advisory lock, or null if no lock is needed; see
+/// `claim_new`. Rows: the position of each written record, with true, and the position of each record whose
+/// lock was not free, with false.
 ///
 /// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
 /// than the tombstone `exhausted`.

@@ -93,7 +93,7 @@ fn parameters<'a>(key: &'a RecordKey, record: &'a Record, begun: Timestamp) -> V
 }
 
 /// The parameters that identify the version of the record that was read. Each later version differs in at
-/// least one of them.
+/// least one of them, unless only a step was added.
 fn read_before(old: &Record) -> [Parameter<'_>; 5] {
     [
         Parameter::SmallInt(Some(rows::word(old.state))),

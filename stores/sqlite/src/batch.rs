@@ -14,8 +14,8 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// The time at which a purge first reads a new record. It is the earliest time at which the record can
-/// expire.
+/// The time at which a purge first reads a new record. This is the earliest time at which the record can
+/// expire, unless `bring_forward` changes it.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
 /// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
@@ -41,9 +41,8 @@ pub(super) struct Session<'c> {
     version: i64,
     /// The `data_version` in the last transaction, if that transaction was committed.
     committed: Option<i64>,
-    /// The records of claims that this connection granted, as it wrote them, without steps. The next request
-    /// about such a record need not read it. They are valid as long as no other connection writes to the
-    /// file.
+    /// The records in flight that this connection wrote, if they have no steps. The next request about such a
+    /// record need not read it. They are valid as long as no other connection writes to the file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 

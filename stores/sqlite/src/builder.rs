@@ -1,4 +1,4 @@
-//! Opening a store: its settings, their limits, and its thread. This module knows nothing about operations.
+//! Opening a store: its settings, their limits, and its thread. This module knows no operation but the purge.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +42,8 @@ impl SqliteStoreBuilder {
     }
 
     /// Opens only an existing file with the current layout, and refuses a missing file or an older layout.
-    /// Nothing is created, migrated or purged. This is for tools that examine a file of another program.
+    /// Nothing is created, migrated or purged. This is for tools that examine the file of a program that uses
+    /// idem.
     pub const fn must_exist(mut self) -> Self {
         self.must_exist = true;
         self
@@ -72,7 +73,7 @@ impl SqliteStoreBuilder {
     /// path names a file that belongs to another program or a newer version.
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
     /// written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is
-    /// damaged. The file is unchanged in all these cases.
+    /// damaged. A file that belongs to another program or a newer version, or is damaged, stays unchanged.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {

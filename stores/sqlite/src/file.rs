@@ -98,7 +98,7 @@ pub(super) struct DatabaseFile {
 /// The writer's file.
 struct Opened {
     file: Identity,
-    /// The log of its transactions.
+    /// The file's write-ahead log.
     log: Option<Identity>,
     /// When a read last saw that the path leads to this file.
     seen: Option<Instant>,

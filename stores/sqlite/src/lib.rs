@@ -46,8 +46,8 @@ use rusqlite::Connection;
 /// systems do not keep SQLite's locks.
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
-/// space. Nothing needs to call `purge`. Do not use the file for anything else, because a file with tables of
-/// another program is refused. You can read it with the `sqlite3` tool, even while it is in use (tables
+/// space. Nothing needs to call `purge`. Do not use the file for anything else. The store refuses a file that
+/// another program made. You can read it with the `sqlite3` tool, even while it is in use (tables
 /// `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file, first end
 /// the processes that use it. A process that uses the store must not open the file as a regular file too,
 /// because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the
@@ -100,8 +100,8 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// Reads without the writer. If that fails, the writer opens a file that was replaced, or returns the
-    /// error.
+    /// Reads without the writer. If that fails, asks the writer, which opens the new file if the file was
+    /// replaced, or returns the error.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);

@@ -22,7 +22,7 @@ const BATCH: usize = 512;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// How late the writer may be before a caller gives up.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long a batch may take.
+/// How long a batch may take before its callers give up.
 const BATCH_TIME: Duration = Duration::from_secs(4);
 /// How often a caller checks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -60,7 +60,7 @@ pub(super) enum Steps {
     Only(Option<u32>),
 }
 
-/// Why a row is not a valid record.
+/// Why a record could not be read.
 #[derive(Debug)]
 pub(super) enum RowError {
     /// SQLite could not return the row.

@@ -65,7 +65,7 @@ pub(super) const LAYOUT: &[&str] = &["
     END;
 "];
 
-/// Statements that read one page of each tree, so that damage there is found when the file is opened.
+/// Statements that read the beginning of each tree, so that damage there is found when the file is opened.
 const TOUCH: [&str; 5] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
@@ -235,7 +235,8 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     Ok((connection, identity))
 }
 
-/// Runs the steps of the layout that the file lacks, and sets the options that the file keeps.
+/// Runs the missing steps of the layout, checks the tables, and turns on the write-ahead log, with a limit
+/// for its size on this connection.
 fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(), Refusal> {
     let Opening { purpose, layout, .. } = opening;
     loop {

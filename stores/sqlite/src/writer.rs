@@ -151,8 +151,8 @@ impl Writer {
         reach != Reach::Connection && session.connection.is_autocommit()
     }
 
-    /// Handles a transaction that failed, at this operation or at its commit. Returns whether the connection
-    /// can be used again.
+    /// Handles a transaction that failed at the operation `culprit`, or at its commit (`None`). Returns
+    /// whether the connection can be used again.
     fn failed(
         &self,
         session: &Session<'_>,

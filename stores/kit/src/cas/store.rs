@@ -17,12 +17,13 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// A forgotten record stays for at least this time. The service keeps each object for at least this time,
-/// even if the record has expired. Otherwise the record's fence would be lost too early, and a writer whose
-/// clock is behind could give a lower fence.
+/// A purge deletes a forgotten record only when its fence, which is a time, is older than this. The service
+/// itself deletes an object at the earliest this long after the last write, even if the record has expired.
+/// Otherwise the record's fence would be lost too early, and a writer whose clock is behind could give a
+/// lower fence.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// How many claims of this process are remembered with their revisions.
+/// How many claims of this process are remembered at most, with their revisions.
 const MAX_HELD: usize = 4_096;
 
 /// The largest record that is remembered with a claim, in bytes.
@@ -38,8 +39,8 @@ const PURGED_AT_ONCE: usize = 500;
 /// the caller's task. All of them use the timers and connections of that thread.
 ///
 /// The lease and the expiry of a record include the clock skew, because the clock of the process that writes
-/// them may be behind the others. So a lease or an expiry that is over by any clock is also over by the clock
-/// of that process.
+/// them may be behind the others. So when any clock reaches the recorded end, the clock of that process has
+/// reached the end without the skew.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
@@ -83,8 +84,8 @@ impl<C: CompareAndSwap> CasStore<C> {
             let meant = record.filter(|record| record.created_at == created_at && !is_forgotten(record));
             let write = meant.and_then(|record| {
                 let forget = Resolution::ForgetSeen(Seen::of(record));
-                // The decision uses the epoch as its time. Every record was live then, so an expired record
-                // is emptied too.
+                // The decision uses the epoch as its time. At that time every record is live, so an expired
+                // record is emptied too.
                 protocol::resolve(Some(record), &forget, Timestamp::default()).write
             });
             Ok(Transition::new(write, was_live))

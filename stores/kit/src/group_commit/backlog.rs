@@ -44,8 +44,8 @@ pub enum Keys {
     Any,
     /// At most one operation of a key in each batch.
     OneEach,
-    /// All operations of a key run in one batch. They do not start while another batch has the key, because
-    /// they would meet a locked row.
+    /// A batch may have several operations of a key. No other batch may have the key at the same time,
+    /// because it would meet a locked row.
     OneBatch,
 }
 
@@ -160,8 +160,8 @@ impl Backlog {
         self.flights.iter().filter(|flight| flight.class != Class::Reads).count()
     }
 
-    /// The kind of the oldest operation that may start now. Leaves out the kinds whose bit in `without` is
-    /// set.
+    /// The kind of the next batch: a kind with priority if one may start now, otherwise the kind of the
+    /// oldest operation that may start. Leaves out the kinds whose bit in `without` is set.
     fn next_kind(&self, now: Instant, only_reads: bool, without: u32) -> Option<usize> {
         let oldest = |place: usize| {
             let (kind, tickets) = (&self.rules.kinds[place], &self.waiting[place]);
@@ -196,7 +196,7 @@ impl Backlog {
         self.rules.kinds[place].keys == Keys::OneBatch && self.taken.contains(&operation.key)
     }
 
-    /// Takes the oldest operation that may start, and all operations of its kind that may start with it.
+    /// Takes the next batch: the operations of one kind that may start together.
     pub(super) fn take(&mut self, now: Instant, only_reads: bool) -> Option<Batch> {
         let mut without = 0;
         loop {
@@ -254,7 +254,7 @@ impl Backlog {
         tickets
     }
 
-    /// Begins another attempt of a batch. The returned value is notified when the attempt takes too long.
+    /// Begins an attempt of a batch. The returned value is notified when the attempt takes too long.
     pub(super) fn begin_attempt(&mut self, number: u64, now: Instant) -> Arc<Notify> {
         let late = Arc::<Notify>::default();
         if let Some(flight) = self.flights.iter_mut().find(|flight| flight.number == number) {

@@ -30,14 +30,14 @@ pub enum Answer {
     Seen(Box<Seen>),
     /// Whether there was a live record.
     Forgotten(bool),
-    /// The live record.
+    /// The live record, if there is one.
     Found(Option<Box<Record>>),
 }
 
 /// The grant that a claim would get.
 #[derive(Debug)]
 pub struct Seen {
-    /// The present record, with empty values in place of its steps.
+    /// The present record, without its steps or with empty ones in their place.
     pub old: Option<Record>,
     /// The record that the claim would write.
     pub new: Record,
@@ -91,8 +91,8 @@ pub struct Ticket {
     pub operation: Arc<Operation>,
     /// Whether an earlier attempt left the operation without an answer.
     pub is_repeated: bool,
-    /// Whether a statement for several operations was interrupted after it had applied some of them, perhaps
-    /// this one.
+    /// Whether an attempt that left the operation without an answer may have applied it. For example, a
+    /// statement for several operations may have applied only some of them.
     pub may_be_done: Arc<AtomicBool>,
 }
 

@@ -24,7 +24,7 @@ const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When this value is dropped, operations that have started are still completed.
+/// The queues of one store. When this value is dropped, operations that wait or run are still completed.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
@@ -51,7 +51,7 @@ pub(super) struct State<S: Server> {
     /// Open sessions that nobody uses, and since when they are idle. A worker takes the most recent one
     /// first, so that unneeded sessions become old and are closed.
     pub(super) idle: Vec<(S::Session, Instant)>,
-    /// How many workers have a session, or open one.
+    /// How many workers and lingering attempts there are. Each may have a session.
     busy: usize,
     /// How many workers will look for work.
     looking: usize,
@@ -76,6 +76,7 @@ impl<S: Server> Queues<S> {
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
+    /// An [`Op::Forget`](super::Op::Forget) whose answer was lost is not repeated.
     ///
     /// # Errors
     ///
@@ -134,8 +135,8 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into the queue of the caller's runtime if callers run such operations. Otherwise,
-    /// and with `apart`, puts it into the queue of the stores' own runtime.
+    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, and
+    /// with `apart`, puts it into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -231,7 +232,8 @@ impl<S: Server> Queue<S> {
         answered
     }
 
-    /// Puts operations without an answer into the queue of the stores' own runtime.
+    /// Puts operations without an answer into the queue of the stores' own runtime. If this is that queue,
+    /// drops the operations, which fails them.
     pub(super) fn repeat_apart(&self, tickets: Vec<Waiting>) {
         let Some(own) = &self.own else { return };
         let mut state = own.lock();
@@ -241,8 +243,8 @@ impl<S: Server> Queue<S> {
         own.call(state, Instant::now());
     }
 
-    /// Whether only reads may start, because changes use all sessions but one. That session is kept for
-    /// reads, because reads may be possible while nothing can be committed.
+    /// Whether only reads may start, because changes and lingering attempts use all sessions but one. That
+    /// session is kept for reads, because reads may be possible while nothing can be committed.
     fn lets_only_read(&self, state: &State<S>) -> bool {
         let changes = state.backlog.changes_under_way() + state.lingering.len();
         changes > 0 && changes + 1 >= self.server.connections()
@@ -274,7 +276,7 @@ impl<S: Server> Queue<S> {
         }
     }
 
-    /// The next batch, for a worker that was started to look for it.
+    /// The next batch for a worker; `None` if no operation may start.
     pub(super) fn next(self: &Arc<Self>, hold: &mut Hold<S>) -> Option<Batch> {
         let mut state = self.lock();
         if std::mem::take(&mut hold.is_looking) {
@@ -300,7 +302,7 @@ impl<S: Server> Queue<S> {
         hold.is_looking = true;
     }
 
-    /// Begins another attempt of a batch. The returned value is notified when the attempt takes too long.
+    /// Begins an attempt of a batch. The returned value is notified when the attempt takes too long.
     pub(super) fn begin_attempt(&self, number: u64) -> Arc<Notify> {
         self.lock().backlog.begin_attempt(number, Instant::now())
     }
@@ -327,7 +329,7 @@ impl<S: Server> Queue<S> {
 pub(super) struct Lingering {
     /// The server's name for its session.
     name: String,
-    /// Ends the attempt.
+    /// Notified to end the attempt.
     end: Notify,
 }
 
@@ -383,7 +385,7 @@ impl<S: Server> Queue<S> {
     }
 }
 
-/// A worker's right to one session, until this value is dropped.
+/// The right of a worker or a lingering attempt to one session, until this value is dropped.
 pub(super) struct Hold<S: Server> {
     pub(super) queue: Arc<Queue<S>>,
     pub(super) session: Option<S::Session>,
@@ -391,7 +393,7 @@ pub(super) struct Hold<S: Server> {
     pub(super) number: u64,
     is_looking: bool,
     lingering: Option<Arc<Lingering>>,
-    /// Whether the worker ended normally. Otherwise it panicked, or its runtime ended.
+    /// Whether the worker or the attempt ended normally. Otherwise it panicked, or its runtime ended.
     pub(super) is_done: bool,
 }
 

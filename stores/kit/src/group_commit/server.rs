@@ -24,7 +24,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The server did not answer within this time, so nobody knows what it did.
+    /// The failure of a server that did not answer within this time, so nobody knows what it did.
     #[must_use]
     pub fn late(time: Duration) -> Self {
         Self::Broken(StoreError::outcome_unknown(format!("the server did not answer within {time:?}")))

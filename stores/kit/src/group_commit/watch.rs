@@ -33,8 +33,8 @@ impl Wake {
     }
 }
 
-/// Ends attempts that take too long, answers operations whose deadline is over, and closes idle sessions.
-/// Returns when the store is dropped and no session is open any more.
+/// Ends attempts that take too long, answers operations whose deadline is over, closes idle sessions, and
+/// starts workers that are missing. Returns when the store is dropped and no session is open any more.
 pub(super) async fn watch<S: Server>(shared: Weak<Shared<S>>, wake: Arc<Wake>) {
     let (mut queues, mut time) = (Vec::new(), Duration::ZERO);
     loop {

@@ -15,7 +15,7 @@ use super::operation::{Answers, Ticket, Waiting, unanswered};
 use super::queue::Hold;
 use super::server::{Failure, Server};
 
-/// How many times a batch is attempted if other transactions conflict with it.
+/// How many times a batch is attempted at most if other transactions conflict with it.
 const ROUNDS: usize = 3;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -36,8 +36,8 @@ pub(super) async fn work<S: Server>(mut hold: Hold<S>) {
 }
 
 impl<S: Server> Hold<S> {
-    /// Runs a batch in one attempt. If the server refuses it, runs each operation alone, so that an error
-    /// hits only its own operation.
+    /// Runs a batch, and repeats the operations that have no answer yet. If the server refuses a batch, runs
+    /// each operation alone, so that an error hits only its own operation.
     async fn run(&mut self, kind: usize, tickets: Vec<Waiting>) {
         let is_moved = S::REPEATS_APART && !self.queue.is_own();
         let (mut round, mut parts) = (1, VecDeque::from([tickets]));

@@ -41,20 +41,20 @@ pub trait Opener: Clone + Send + Sync + 'static {
 
 /// An open connection. It lives in the runtime that opened it.
 pub trait Session: Send + 'static {
-    /// Whether the connection can be used again.
+    /// The server and the age of the connection, and whether it may be used again.
     fn usage(&self) -> &Use;
 
-    /// Closes the connection. Ignores errors, because the server may be gone.
+    /// Closes the connection within `time`. Ignores errors, because the server may be gone.
     fn close(self, time: Duration) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// Whether a session may be used again.
+/// The server and the age of a session, and whether the session may be used again.
 #[derive(Debug)]
 pub struct Use {
     host: Host,
     opened: Instant,
-    /// False while a statement runs, because a future that is dropped meanwhile leaves the connection in an
-    /// undefined state.
+    /// False while a statement runs, because the connection is in an undefined state if the future of the
+    /// statement is dropped. Also false after the session was taken out of use.
     is_usable: bool,
 }
 
@@ -170,8 +170,8 @@ impl<O: Opener> Connector<O> {
     }
 
     /// Returns this session if it can be used again, is not too old, and is on the server that new
-    /// connections try first. There is a limit for the age, because a host name may lead to another server
-    /// later.
+    /// connections try first. Otherwise, ends the session. There is a limit for the age, because a host name
+    /// may lead to another server later.
     pub async fn kept(&self, session: O::Session) -> Option<O::Session> {
         let Use { host, opened, is_usable } = session.usage();
         if *is_usable && opened.elapsed() < self.max_age && host.is_first() {

@@ -25,8 +25,8 @@ impl From<StoreError> for Refusal {
 }
 
 impl Refusal {
-    /// For a connection that could not be opened. No operation was sent, so none was applied. `refused` is
-    /// the store's error for the server's answer, if the store knows that answer.
+    /// For a connection that could not be opened. No operation was sent, so none was applied. `refused`
+    /// translates the server's error, and returns `None` if it cannot.
     pub fn of_connect(error: &Error, refused: impl FnOnce(&dyn DatabaseError) -> Option<StoreError>) -> Self {
         match error {
             Error::Database(error) => refused(&**error)

@@ -1,4 +1,4 @@
-//! The servers of a URL, and which one a connection uses. Opens no connection.
+//! The servers of a URL, and which one a connection tries first. Opens no connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

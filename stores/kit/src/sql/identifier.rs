@@ -21,7 +21,7 @@ impl Identifier {
         Self::plain("table", name, LONGEST_TABLE)
     }
 
-    /// A name of letters, digits and underscores, not beginning with a digit.
+    /// A name of 1 to `longest` ASCII letters, digits and underscores, not beginning with a digit.
     ///
     /// # Errors
     ///

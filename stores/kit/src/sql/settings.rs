@@ -54,7 +54,7 @@ impl<S> Settings<S> {
 /// How many resources a store uses on its server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest number of connections.
+    /// The largest number of connections in each runtime.
     pub connections: usize,
     /// The largest result, in bytes.
     pub max_result_bytes: usize,

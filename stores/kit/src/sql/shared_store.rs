@@ -16,8 +16,8 @@ use crate::hints::Hints;
 use crate::own_runtime::apart;
 use crate::purging::Purging;
 
-/// The operations of a server that are not requests of the protocol. Each uses a separate connection, so that
-/// no request waits for it.
+/// Purges, lists and inspects, and writes into the table that callers use transactions. Each operation runs
+/// on a separate connection, so that no request waits for it.
 pub trait Housekeeping: Server<Session: Session> {
     /// How the server's connections are opened.
     type Opener: Opener<Session = Self::Session>;
@@ -145,7 +145,8 @@ impl<S: Housekeeping> SharedStore<S> {
         }
     }
 
-    /// Answers a claim by a read, which costs the server less than a claim. `None` if the key has no result.
+    /// Answers a claim by a read, which costs the server less than a claim. `None` if the key has no result,
+    /// or if the read fails within half of the timeout.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let record = match self.get(key).await {

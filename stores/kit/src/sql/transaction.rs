@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::group_commit::Seen;
 
-/// The answer to a duplicate while a caller's transaction has the key. The duplicate tries again after a
-/// second, because nobody knows when that transaction ends.
+/// The answer to a duplicate while a caller's transaction has the key. The answer names one second as the
+/// time to wait, because nobody knows when that transaction ends.
 pub const HELD: ClaimAnswer = ClaimAnswer::Busy { retry_after: Duration::from_secs(1) };
 
 /// The outcome for a transaction that has taken the key. `begun` is the start of the transaction. A store

@@ -23,7 +23,7 @@ pub(crate) fn claim_request() -> Claim {
     Claim::new(Owner::random(), LEASE, TTL)
 }
 
-/// A claim whose lease and record end after a millisecond.
+/// A claim with a lease and a ttl of a millisecond.
 pub(crate) fn short_claim() -> Claim {
     let moment = Duration::from_millis(1);
     claim_request().with_lease(moment).with_ttl(moment)

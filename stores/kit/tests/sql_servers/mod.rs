@@ -125,7 +125,7 @@ pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec
     complete(store, name, grant(store, name).await, result).await;
 }
 
-/// Releases a record, as after a body that failed.
+/// Releases a claim, as after a body that failed.
 async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
     let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
     assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
@@ -244,7 +244,7 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
 /// record expires before that time. A purge that looks too early looks again when the record expires.
 ///
 /// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
-/// the longest ttl that a purge can add to a time.
+/// the ttl of a record that never expires; a purge must be able to add that ttl to a time.
 pub(crate) async fn a_purge_looks_once(
     store: &impl Store,
     sql: impl Fn(&str) -> String,
@@ -262,7 +262,7 @@ pub(crate) async fn a_purge_looks_once(
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does write the index, alone and in a batch.
+    // A result that is kept for a shorter time does write the index, also in a batch.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");

@@ -30,15 +30,16 @@ use idem_store_kit::sql::{Name, name};
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
-/// If some completions of a lot were not written, all of the lot are repeated. A result with a shorter
-/// lifetime than this might have expired by then, and its completion would be answered as lost.
+/// If some completions of a lot (the completions of one statement) were not written, all of the lot are
+/// repeated. A result with a shorter lifetime than this might have expired by then, and its completion would
+/// be answered as lost.
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Claims of different keys, in the order of their keys, because all transactions lock the keys in this
 /// order.
 type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 
-/// Completions in one statement, and the position of each in the batch.
+/// A lot: completions in one statement, and the position of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
 /// Answers as many operations of a batch as it can, in the order of the batch. None of its exchanges leaves a

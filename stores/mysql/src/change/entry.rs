@@ -93,7 +93,7 @@ impl<'k> Entry<'k> {
         (self.has_changed, self.is_large) = (true, false);
     }
 
-    /// Deletes the record. Returns whether the record was live.
+    /// Deletes the record. Returns whether the record was live; a record that cannot be read counts as live.
     pub(super) fn forget(&mut self, now: Timestamp) -> bool {
         let is_unreadable = self.check().is_err();
         let record = self.record.take();

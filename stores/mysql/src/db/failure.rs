@@ -73,7 +73,7 @@ pub(crate) fn is_altered(error: &Error) -> bool {
     has_number(error, &number::ALTERED)
 }
 
-/// Whether another transaction has locked the row.
+/// Whether another transaction has locked a row or a table that the statement needs.
 pub(crate) fn is_lock_wait(error: &Error) -> bool {
     has_number(error, &[number::LOCK_WAIT_TIMEOUT])
 }

@@ -27,8 +27,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Checks that this store can use the server, and migrates the tables to the last of these layouts. With
 /// `must_exist`, it is an error if the tables do not have this layout.
 ///
-/// A statement that changes a table has no time limit, and other processes continue meanwhile. Everything
-/// else ends within the connector's timeout.
+/// A statement that changes a table has no time limit, and other processes continue meanwhile. Each other
+/// part of the migration ends within the connector's timeout.
 pub(crate) async fn prepare(
     connector: &Connector,
     names: &Names,

@@ -175,7 +175,8 @@ impl Session {
         }
     }
 
-    /// Marks the connection for closing, because a new connection may lead to a server that takes writes.
+    /// Marks the connection for closing, for example because a new connection may lead to a server that takes
+    /// writes.
     pub(crate) const fn leave(&mut self) {
         self.usage.leave();
     }

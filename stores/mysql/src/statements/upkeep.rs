@@ -7,7 +7,7 @@ use crate::text::{Text as _, add};
 use idem_store_kit::sql::Name;
 
 /// For records without `expires_at`: the shortest and the longest time, in microseconds, until a purge reads
-/// such a record again. With a longer time, the sum of clock and time would not fit into the column.
+/// such a record again. The longest time keeps the sum of clock and time within the range of the column.
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 1 << 61;
 
@@ -23,7 +23,8 @@ impl Statements {
         )
     }
 
-    /// Lets a purge read a record again at its `expires_at`, or after its `ttl` if it has no `expires_at`.
+    /// Lets a purge read a record again at its `expires_at`, or, if it has none, after its `ttl`, within the
+    /// limits above.
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",
@@ -33,8 +34,8 @@ impl Statements {
         text
     }
 
-    /// Reads a page of records. Results: the time; then scope, key and record of each, with the length of its
-    /// result but not the result.
+    /// Reads a page of records. Results: those of `BEGIN_READING`; the time; then scope, key and record of
+    /// each, with the length of its result but not the result.
     pub(crate) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
         let mut text = format!(
             "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {RECORD}, NULL \

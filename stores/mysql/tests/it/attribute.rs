@@ -131,7 +131,7 @@ async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_another_transaction_takes_first_is_in_flight_at_once() {
-    // This server rolls back the whole transaction if a lock is not free.
+    // This server rolls back the whole transaction if a statement does not get a lock.
     let bank = Bank::on(MariaDb::fast(&["--innodb-rollback-on-timeout=ON"])).await;
     let mut first = bank.pool.begin().await.unwrap();
     let mut second = bank.pool.begin().await.unwrap();

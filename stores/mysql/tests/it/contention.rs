@@ -36,7 +36,7 @@ async fn what_a_transaction_has_locked_is_read_and_its_change_is_refused_and_del
         let results = [completion(held, "1"), completion(free, "2")];
         let begin = Instant::now();
         let freed = async { (store.complete(&names[1], &results[1]).await, begin.elapsed()) };
-        // Both completions share a batch.
+        // Both completions may share a batch.
         let (locked, (free, took)) = tokio::join!(store.complete(&names[0], &results[0]), freed);
         let error = locked.unwrap_err();
         // The timeout may have interrupted the last try, so the kind of the error is not fixed.

@@ -1,4 +1,5 @@
-//! `MySqlStore` on a server that is killed, locked or takes no writes, and on rows that are not usable.
+//! `MySqlStore` on a server that is killed, hangs or takes no writes, on a locked table, and on rows that are
+//! not usable.
 
 use std::time::Duration;
 

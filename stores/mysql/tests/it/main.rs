@@ -1,5 +1,5 @@
-//! Tests of idem-mysql: the conformance kit, settings of servers and sessions, failures, layouts,
-//! housekeeping.
+//! Tests of idem-mysql: the conformance kit, transactions of callers, settings of servers and sessions,
+//! failures, layouts, purges.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

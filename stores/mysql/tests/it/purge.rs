@@ -69,7 +69,8 @@ async fn the_steps_of_a_record_go_with_it_and_those_of_one_deleted_by_hand_are_r
     }
 }
 
-/// At another level than `READ COMMITTED`, a batch would also lock gaps, where other processes insert keys.
+/// At the server's default level, `REPEATABLE READ`, a batch would also lock gaps, where other processes
+/// insert keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_waits_has_locked_rows_and_no_gaps() {
     let server = MariaDb::start();

@@ -1,11 +1,11 @@
 //! How connections are opened and set up.
 //!
-//! The store sends a session's settings in the startup message. It never uses `SET` in a session, because
-//! behind a pooler the setting could reach another client. If a pooler drops the settings of the startup
-//! message, the store assumes that the pooler shares its sessions between clients. Then each transaction sets
-//! its own settings, and no statement has a name, because a name could refer to another client's statement.
-//! To detect such a pooler, the store checks on each connection whether a mark that it sent in the settings
-//! arrived.
+//! The store sends a session's settings in the startup message. It uses no `SET` in a session that a pooler
+//! may share, because the setting could reach another client. If a pooler refuses or drops the settings of
+//! the startup message, the store assumes that the pooler shares its sessions between clients. Then each
+//! transaction sets its own settings, and no statement has a name, because a name could refer to another
+//! client's statement. To detect a pooler that drops the settings, the store sends a mark with them, and
+//! checks on the new connection whether the mark arrived.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,8 @@ pub struct Opener {
     settings: Arc<[(&'static str, String)]>,
     /// The statements that begin each transaction in a session that a pooler shares.
     begin: Arc<str>,
-    /// Whether a pooler drops the settings, so that it is assumed to share its sessions.
+    /// Whether a pooler has refused or dropped the settings. If so, the store assumes that the pooler shares
+    /// its sessions.
     shared: Arc<AtomicBool>,
 }
 
@@ -47,9 +48,10 @@ const MARK: &str = "idem.session";
 const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 
-/// The settings of each session, or of each transaction behind a pooler. All settings except the timeouts
-/// make statements over arrays find each key by the primary key. Otherwise, the planner may read a whole
-/// table that was never analyzed, and keep that plan.
+/// The settings of each session, or of each transaction behind a pooler. The `enable_*` settings and
+/// `plan_cache_mode` make a batch (a statement over `unnest`) find each key by the primary key. Otherwise,
+/// the planner may read a whole table that was never analyzed, and keep that plan. `jit` does not choose a
+/// plan; it is off so that the server compiles none of these short statements.
 fn settings(timeout: Duration, lock_timeout: Duration) -> [(&'static str, String); 8] {
     let off = || "off".to_owned();
     [
@@ -174,7 +176,7 @@ impl Opener {
         self.shared.load(Ordering::Relaxed)
     }
 
-    /// Makes every transaction set its own settings from now on.
+    /// From now on, each transaction of a new session sets its own settings.
     pub(super) fn share(&self) {
         if !self.shared.swap(true, Ordering::Relaxed) {
             tracing::info!(

@@ -49,8 +49,9 @@ fn of_error(error: &PgDatabaseError) -> Failure {
     let refused = refused(code, message);
     match (class, code) {
         (_, READ_ONLY) => Failure::ReadOnly(refused),
-        // Another client has used the session, so the store's statements are gone, or a transaction is open
-        // that this store did not begin. `CANNOT_CONNECT_NOW`: the server is starting or stopping.
+        // Another client has used the session. So the store's statements are gone, another statement has the
+        // name of one, or a transaction is open that this store did not begin. `CANNOT_CONNECT_NOW`: the
+        // server is starting or stopping.
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused),
         _ => Failure::Refused(refused),
     }

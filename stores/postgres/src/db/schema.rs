@@ -111,7 +111,7 @@ impl Layout {
     }
 }
 
-/// The result of one exchange with the database.
+/// The result of [`find`].
 struct Found {
     /// The schema to use: the given one, or the one in which the connection creates tables.
     schema: Option<String>,
@@ -119,7 +119,7 @@ struct Found {
     meta: Option<(String, Option<String>)>,
 }
 
-/// How far the migration of a layout is.
+/// The state of a migration.
 enum State {
     Ready,
     /// Not ready yet: this process or another one still works on it.
@@ -131,8 +131,8 @@ enum State {
 /// Creates the layout if it is missing, migrates an older layout, and refuses a newer one. With `must_exist`,
 /// it also refuses a missing or an older layout.
 ///
-/// The building of an index has no time limit, and other processes that start wait for it. Everything else
-/// ends within the connector's timeout.
+/// The building of an index has no time limit, and other processes that start wait for it. Each other part of
+/// the migration ends within the connector's timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,

@@ -25,7 +25,7 @@ fn failed(error: &Error) -> StoreError {
     }
 }
 
-/// The SQLSTATE, for the kinds of errors that the driver distinguishes.
+/// The SQLSTATE for some kinds of errors. The driver itself returns only the kind.
 const fn code(kind: &DatabaseErrorKind) -> Option<&'static str> {
     match kind {
         DatabaseErrorKind::SerializationFailure => Some("40001"),

@@ -92,7 +92,7 @@ macro_rules! transaction {
 }
 
 transaction!(DatabaseTransaction);
-// Functions of users take a shared reference to the transaction, as SeaORM's own functions do.
+// Functions of users may take a shared reference to the transaction, as SeaORM's own functions do.
 transaction!(&DatabaseTransaction);
 
 impl TransactionPool<PostgresStore> for DatabaseConnection {

@@ -17,9 +17,9 @@ use idem_store_kit::sql;
 
 /// A future whose destructor does not run if it is dropped before its end.
 ///
-/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many: the caller's whole
-/// transaction. After that, each statement of the caller commits by itself. Without the destructor, only an
-/// unused savepoint remains. A few hundred bytes leak.
+/// If a nested `begin` of sqlx 0.9 is dropped, sqlx rolls back one level too many, such as the caller's whole
+/// transaction. After a rollback of the whole transaction, each statement of the caller commits by itself.
+/// Without the destructor, only an unused savepoint remains. A few hundred bytes leak.
 struct WithoutDestructor<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for WithoutDestructor<F> {
@@ -41,7 +41,8 @@ impl<F> Drop for WithoutDestructor<F> {
 
 pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
     match failure::of_statement(error) {
-        // If the connection is lost, the server rolls its transaction back, so nothing was applied.
+        // If the connection is lost before the commit, the server rolls its transaction back, so nothing was
+        // applied. Callers of `commit` expect that the transaction may be committed despite an error.
         Failure::Broken(error) => StoreError::unavailable(error.to_string()),
         failure => failure.error(),
     }
@@ -102,7 +103,7 @@ impl DriverTransaction for PgConnection {
         while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        // Uses `begin`, because its statement is the only one that the driver queues without waiting.
+        // Uses `begin`, because the driver queues no other given statement without waiting.
         let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
         let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }

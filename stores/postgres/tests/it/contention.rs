@@ -25,7 +25,7 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     let mut connection = PgConnection::connect(&server.url()).await.unwrap();
     let mut other = connection.begin().await.unwrap();
     other.execute("SELECT FROM locked WHERE key = 'locked'::bytea FOR UPDATE").await.unwrap();
-    // Both completions share a batch. The server refuses one of them, and only this one fails.
+    // Both completions may share a batch. The server refuses one of them, and only this one fails.
     let names = [key("locked"), key("free")];
     let results = [completion(locked, "1"), completion(free, "2")];
     let (locked, free) =

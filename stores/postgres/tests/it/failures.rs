@@ -1,4 +1,4 @@
-//! `PostgresStore` on a server that is killed, stopped or full, and on tables that are not usable.
+//! `PostgresStore` on a server that is killed or stopped, and on tables and rows that are not usable.
 
 use idem_postgres::PostgresStore;
 use idem_runtime::StoreErrorKind;

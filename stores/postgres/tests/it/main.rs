@@ -1,4 +1,4 @@
-//! Tests of idem-postgres: the conformance kit and failures.
+//! Tests of idem-postgres: the conformance kit, drivers, poolers, settings of servers, and failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

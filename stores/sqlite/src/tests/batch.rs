@@ -31,7 +31,7 @@ fn what_was_not_committed_is_forgotten() {
     let (_folder, _, connection) = open();
     let mut session = Session::prepare(&connection).unwrap();
     let (owner, fence) = granted(&mut session, "a", &claim_request());
-    // SQLite does this by itself when a commit fails.
+    // SQLite may do this by itself when a commit fails.
     connection.execute_batch("ROLLBACK").unwrap();
     session.begin(Duration::ZERO).unwrap();
     let answer = apply(&mut session, "a", Renew::new(owner, fence, claim_request().lease));

@@ -45,7 +45,7 @@ fn settings_out_of_range_are_errors() {
     assert!(!path.exists());
 }
 
-/// Tools that examine the file of another program change nothing in it.
+/// Tools that examine the file of a program change nothing in it.
 #[test]
 fn a_file_that_must_exist_is_not_made() {
     let folder = folder();
