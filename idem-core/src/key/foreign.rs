@@ -18,6 +18,7 @@ impl KeyPart for uuid::Uuid {
 fn date(key: &mut KeyBuilder, year: i32, month: u8, day: u8) {
     use std::fmt::Write as _;
 
+    key.begin_next();
     // The text needs no encoding: it is digits, `-` and a `+` that is already encoded. Writing to a `String`
     // cannot fail.
     let _ = match year {
@@ -65,6 +66,7 @@ impl KeyPart for rust_decimal::Decimal {
     fn render(&self, key: &mut KeyBuilder) {
         use std::fmt::Write as _;
 
+        key.begin_next();
         // Digits, `-` and `.` need no encoding, and writing to a `String` cannot fail.
         let _ = write!(key.text, "{}", self.normalize());
     }

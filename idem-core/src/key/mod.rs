@@ -278,6 +278,7 @@ macro_rules! integers {
     ($($ty:ty)*) => {$(
         impl KeyPart for $ty {
             fn render(&self, key: &mut KeyBuilder) {
+                key.begin_next();
                 // Digits and `-` need no encoding.
                 key.text.push_str(itoa::Buffer::new().format(*self));
             }
@@ -568,5 +569,6 @@ mod tests {
         assert_eq!(rendered(Arc::new(Box::new(7_u8))), "7");
         assert_eq!(rendered(Key::new("order/4%2F2").unwrap()), "order/4%2F2");
         assert_eq!(rendered((Key::new("order/4%2F2").unwrap(), 1_u8)), "order%2F4%252F2/1");
+        assert_eq!(KeyBuilder::new().part(&Key::new("a/b").unwrap()).part(&1_u8).text, "a%2Fb1");
     }
 }

@@ -59,10 +59,8 @@ impl Profile {
 
     /// Of this many cases, one runs.
     pub(super) fn one_in(&self) -> usize {
-        let further = match self.clock {
-            Clock::Tokio => None,
-            Clock::Real => std::env::var("IDEM_SAMPLE").ok().and_then(|text| text.trim().parse().ok()),
-        };
+        let set = std::env::var("IDEM_SAMPLE").ok().filter(|_| self.clock == Clock::Real);
+        let further: Option<NonZeroUsize> = set.and_then(|text| text.trim().parse().ok());
         self.one_in * further.map_or(1, NonZeroUsize::get)
     }
 

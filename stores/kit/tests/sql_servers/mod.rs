@@ -60,10 +60,6 @@ impl Failure {
             Self::Sql(_) => "sql",
         }
     }
-
-    pub(crate) const fn is_final(&self) -> bool {
-        matches!(self, Self::Final)
-    }
 }
 
 /// A new table name.
@@ -126,7 +122,7 @@ pub(crate) async fn record(store: &impl Store, name: &str, result: impl Into<Vec
 }
 
 /// Releases a claim, as after a body that failed.
-async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
+pub(crate) async fn release(store: &impl Store, name: &str, (owner, grant): Held) {
     let request = Release::new(owner, grant.fence, ReleaseCause::Failed);
     assert_eq!(store.release(&key(name), &request).await.unwrap(), ReleaseAnswer::Released);
 }
@@ -141,31 +137,6 @@ pub(crate) async fn replayed(store: &impl Store, name: &str) -> Option<Vec<u8>> 
     match claimed(store, name).await.unwrap() {
         ClaimAnswer::Replay(Replay { result: StoredResult::Value(bytes), .. }) => Some(bytes.to_vec()),
         _ => None,
-    }
-}
-
-/// The callers of three processes claim and release the same thirty keys, each in another order.
-pub(crate) async fn many_callers_get_through<S: Store>(connect: impl AsyncFn() -> Result<S, StoreError>) {
-    let mut callers = Vec::new();
-    for process in 0..3_usize {
-        let store = connect().await.unwrap();
-        for caller in 0..40_usize {
-            let store = store.clone();
-            callers.push(tokio::spawn(async move {
-                for round in 0..20 {
-                    let name = format!("order {}", (process * 7 + caller * 13 + round * 29) % 30);
-                    let owner = Owner::random();
-                    if let ClaimAnswer::Granted(grant) =
-                        store.claim(&key(&name), &claim(owner)).await.unwrap()
-                    {
-                        release(&store, &name, (owner, grant)).await;
-                    }
-                }
-            }));
-        }
-    }
-    for caller in callers {
-        caller.await.unwrap();
     }
 }
 

@@ -67,7 +67,7 @@ impl Bank {
     scope = "bank.pay",
     store = bank.store,
     transaction = tx,
-    terminal = Failure::is_final,
+    terminal = |error| matches!(error, Failure::Final),
     crate = ::idem_runtime
 )]
 async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then) -> Result<String, Failure> {

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use idem_postgres::PostgresStore;
-use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Release, ReleaseAnswer, ReleaseCause};
+use idem_runtime::protocol::{ClaimAnswer, CompleteAnswer, Owner, Release, ReleaseAnswer, ReleaseCause};
 use idem_runtime::{Store, StoreErrorKind};
 use idem_test_servers::{Postgres, until};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tokio::task::JoinSet;
 
 use crate::support::*;
 
@@ -124,11 +125,27 @@ async fn a_record_that_changes_between_the_look_and_the_write_is_looked_at_again
     assert!(matches!(answer, Ok(ClaimAnswer::Busy { .. })), "{answer:?}");
 }
 
+/// The callers of three processes claim and release the same thirty keys, each in another order.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_of_many_keys_in_any_order_never_wait_for_each_other_in_a_circle() {
-    let server = Postgres::shared();
-    let builder = builder(&server.url()).operation_timeout(Duration::from_secs(30));
-    many_callers_get_through(async || builder.clone().connect().await).await;
-    let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
-    assert_eq!(server.sql(deadlocks), "0");
+    let (server, mut callers) = (Postgres::shared(), JoinSet::new());
+    for process in 0..3_usize {
+        let store =
+            builder(&server.url()).operation_timeout(Duration::from_secs(30)).connect().await.unwrap();
+        for caller in 0..40_usize {
+            let store = store.clone();
+            callers.spawn(async move {
+                for round in 0..20 {
+                    let number = (process * 7 + caller * 13 + round * 29) % 30;
+                    let (name, owner) = (format!("order {number}"), Owner::random());
+                    let answer = store.claim(&key(&name), &claim(owner)).await.unwrap();
+                    if let ClaimAnswer::Granted(grant) = answer {
+                        release(&store, &name, (owner, grant)).await;
+                    }
+                }
+            });
+        }
+    }
+    callers.join_all().await;
+    assert_eq!(server.sql("select deadlocks from pg_stat_database where datname = current_database()"), "0");
 }
