@@ -7,9 +7,9 @@ use idem::message::StoredLetter;
 use idem_broker_tests::rabbitmq::{connect, declare, send};
 use idem_rabbitmq::{Received, Source};
 use idem_test_servers::RabbitMq;
+use lapin::Channel;
 use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, Connection};
 
 use crate::shop::consumer;
 use crate::{Broker, Failure, Kind, Order, Setup, Shop};
@@ -25,11 +25,7 @@ const ORDERS: &str = "orders";
 const DEAD_LETTERS: &str = "orders-dead";
 
 /// A RabbitMQ node that the demo starts.
-pub struct OnRabbitMq {
-    server: RabbitMq,
-    channel: Channel,
-    connection: Connection,
-}
+pub struct OnRabbitMq(RabbitMq);
 
 /// Declares the queue and its dead letters.
 async fn set_up(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
@@ -45,15 +41,23 @@ async fn set_up(channel: &Channel, setup: &Setup) -> Result<(), Failure> {
 }
 
 impl OnRabbitMq {
-    async fn reconnect(&mut self) -> Result<(), Failure> {
-        (self.connection, self.channel) = connect(&self.server.url()).await?;
-        self.ready(ORDERS).await.map(drop)
+    async fn ready_now(&self) -> Result<u64, Failure> {
+        let (_connection, channel) = connect(&self.0.url()).await?;
+        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = channel.queue_declare(ORDERS.into(), look, FieldTable::default()).await?;
+        Ok(queue.message_count().into())
     }
 
-    async fn ready(&self, queue: &str) -> Result<u64, Failure> {
-        let look = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = self.channel.queue_declare(queue.into(), look, FieldTable::default()).await?;
-        Ok(queue.message_count().into())
+    /// How many messages no worker holds. A node that was started again refuses to tell for a while, and a
+    /// node under load may report an internal error even after it has told the number once.
+    async fn ready(&self) -> Result<u64, Failure> {
+        let begin = Instant::now();
+        loop {
+            match self.ready_now().await {
+                Err(_) if begin.elapsed() < NOT_READY => tokio::time::sleep(Duration::from_millis(200)).await,
+                told => return told,
+            }
+        }
     }
 }
 
@@ -62,32 +66,25 @@ impl Broker for OnRabbitMq {
 
     async fn start(setup: &Setup) -> Result<Self, Failure> {
         let server = RabbitMq::start();
-        let (connection, channel) = connect(&server.url()).await?;
+        let (_connection, channel) = connect(&server.url()).await?;
         set_up(&channel, setup).await?;
-        Ok(Self { server, channel, connection })
+        Ok(Self(server))
     }
 
     fn kill(&mut self) {
         // A node that is killed early forgets its queues: see `Limits of RabbitMQ` in the docs of
         // `idem-rabbitmq`.
-        self.server.remember_queues();
-        self.server.server().kill();
+        self.0.remember_queues();
+        self.0.server().kill();
     }
 
     async fn restart(&mut self) -> Result<(), Failure> {
-        self.server.server().restart();
-        let begin = Instant::now();
-        // A node listens a moment before its queues can be used.
-        loop {
-            match self.reconnect().await {
-                Err(_) if begin.elapsed() < NOT_READY => tokio::time::sleep(Duration::from_millis(200)).await,
-                connected => return connected,
-            }
-        }
+        self.0.server().restart();
+        self.ready().await.map(drop)
     }
 
     fn address(&self) -> String {
-        self.server.url()
+        self.0.url()
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
@@ -100,15 +97,16 @@ impl Broker for OnRabbitMq {
 
     async fn send(&self, bodies: Vec<String>) -> Result<(), Failure> {
         // Waits for many confirmations at a time, in the order of sending.
-        let sends = stream::iter(&bodies).map(|body| send(&self.channel, ORDERS, body));
+        let (_connection, channel) = connect(&self.0.url()).await?;
+        let sends = stream::iter(&bodies).map(|body| send(&channel, ORDERS, body));
         Ok(sends.buffered(256).try_collect().await?)
     }
 
     async fn waiting(&self) -> Result<u64, Failure> {
-        match self.ready(ORDERS).await? {
+        match self.ready().await? {
             // Only RabbitMQ's own tool counts the messages that workers hold. The tool runs twice, because
             // during one count a message may be on its way from one queue to another.
-            0 => Ok(self.server.messages(ORDERS).max(self.server.messages(ORDERS))),
+            0 => Ok(self.0.messages(ORDERS).max(self.0.messages(ORDERS))),
             ready => Ok(ready),
         }
     }
