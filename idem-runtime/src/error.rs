@@ -59,8 +59,8 @@ impl fmt::Display for CallId {
 
 /// Why a call did not run its body, or has no result to give.
 ///
-/// It never wraps a body's own error. A function returns its own error type, which converts from this one by
-/// `From`.
+/// It never wraps a body's own error. A function returns its own error type, which must implement
+/// `From<Error>`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -226,8 +226,9 @@ pub(crate) fn finish(
     Some(runtime.spawn(work))
 }
 
-/// A result that is not recorded and never will be recorded: the argument of the hook of
-/// [`LateRecording::on_unrecorded`].
+/// A result that the engine does not try to record any more: the argument of the hook of
+/// [`LateRecording::on_unrecorded`]. If the outcome of the last try is unknown, the store may have recorded
+/// it.
 ///
 /// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
