@@ -1,5 +1,5 @@
-//! The expansions of the uses in `uses.rs`, under the lints that a strict crate may deny. One crate of edition
-//! 2021 and one of edition 2024 have this file as their root.
+//! The expansions of the uses in `uses.rs`, under the lints that a strict crate may deny. One crate of
+//! edition 2021 and one of edition 2024 have this file as their root.
 #![deny(
     warnings,
     clippy::all,

@@ -193,8 +193,8 @@ pub enum ReleaseCause {
     /// under any policy, and the attempt of a recovered grant does not count.
     Doubtful,
     /// The body was not started, so the record becomes as it was before the grant. The attempt does not
-    /// count, a first attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease returns
-    /// to that state.
+    /// count, a first attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease
+    /// returns to that state.
     Unused,
     /// The body was not started, and the earlier run is now known to have done nothing. As
     /// [`Unused`](Self::Unused), but the key is no longer in doubt and has no lapsed lease.

@@ -160,7 +160,7 @@ impl Event<'_> {
         Self { level, name, text, is_outcome, step, reason, error, waited, timeout }
     }
 
-    /// An event that can be the outcome of the call. The span of the call has the name of the last such event.
+    /// An event that can be the outcome of the call. The call's span has the name of the last such event.
     const fn outcome(level: Level, name: &'static str, text: &'static str) -> Self {
         Self { is_outcome: true, ..Self::new(level, name, text) }
     }
