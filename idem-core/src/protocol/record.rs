@@ -239,7 +239,7 @@ impl fmt::Debug for RecordedStep {
 pub struct Record {
     /// Its state.
     pub state: State,
-    /// The owner of the last attempt.
+    /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
     /// The fence of the last grant. It is one higher if that grant took over from an earlier run and was
     /// released without finding out what that run did.

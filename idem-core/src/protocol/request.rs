@@ -75,7 +75,7 @@ pub struct Replay {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClaimAnswer {
-    /// Run the body.
+    /// The claimant has the key. It runs the body, unless it must [only recover](Grant::recover_only).
     Granted(Grant),
     /// The lease of another owner is running.
     Busy {

@@ -250,7 +250,7 @@ impl Turn {
 
     /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. The call
     /// may be over because a task with its context has outlived it. The claim may be lost because the worker
-    /// stood still or could not reach the store. In both cases another run may have made this step.
+    /// was paused or could not reach the store. In both cases another run may have made this step.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;
