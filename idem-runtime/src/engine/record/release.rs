@@ -1,7 +1,7 @@
 //! Releasing a claim without a result.
 //!
-//! Owns what is done before a release (unless the body did not start, its steps that have ended are recorded),
-//! and how long a release is retried.
+//! Owns what is done before a release (the steps that have ended are recorded, if the body was started), and
+//! how long a release is retried.
 
 use std::sync::Arc;
 use std::time::Duration;
