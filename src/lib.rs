@@ -28,7 +28,7 @@
 //!
 //! # What is here
 //!
-//! * `#[idempotent]` (feature `macros`) and [`Operation`], the same policy without the attribute.
+//! * `#[idempotent]` (feature `macros`), and [`Operation`], which makes the same calls without the attribute.
 //! * [`MemoryStore`]. With their features: `SqliteStore`, `RedisStore`, `PostgresStore`, `MySqlStore`,
 //!   `DynamoDbStore`, `NatsKvStore`, `BucketStore` and `FolderStore`. [`Store`] is the trait for your own
 //!   stores. A [`DynStore`] is a store that the program chooses at run time.
@@ -42,12 +42,13 @@
 //!   call.
 //! * [`step`]: recovery points of a body. [`Operation::recover`] and the attribute's `recover`: a function
 //!   that finds out what an unfinished run did.
-//! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: records results after
-//!   an outage of the store.
+//! * [`drain`]: waits for background work at the end of a program. [`LateRecording`]: what happens to results
+//!   that the store did not record in time.
 //! * [`protocol`]: the rules of records and claims, as pure functions.
 //! * [`listing`] and [`inspection`]: the records of a store, and checks of its server. The command `idem`
 //!   (package `idem-cli`) shows both.
-//! * `testing` (feature `testing`): a store that fails on purpose, and the conformance kit.
+//! * `testing` (feature `testing`): crash tests, a store that fails on purpose, sample errors, the catalogue
+//!   test, and the conformance kit for stores.
 //!
 //! # Guarantee
 //!
@@ -70,7 +71,7 @@
 //! # Events and metrics
 //!
 //! Every call is a `tracing` span. The span and its events have the target `idem`. The feature `metrics` adds
-//! counters and histograms. The page `docs/events.md` of the book lists them.
+//! counters, gauges and histograms. The page `docs/events.md` of the book lists them.
 //!
 //! # Runtime
 //!

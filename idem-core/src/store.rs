@@ -18,11 +18,12 @@ use crate::protocol::{
 /// # Writing a store
 ///
 /// A store implements [`apply`](Store::apply), which takes every request of the protocol, and a few methods
-/// for operators. Each method that takes a key is **one atomic operation** on one record. The time is always
-/// that of the store's own clock, never the caller's, because two callers with skewed clocks must get the
-/// answers that one clock would give. The rules are written once, as pure functions in
-/// [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them. In a store
-/// that can hold a lock or a transaction, `apply` has four steps:
+/// for operators. Each method that takes a key is **one atomic operation** on one record. The time is that of
+/// the store's own clock and not the caller's, because two callers with skewed clocks must get the answers
+/// that one clock would give. (DynamoDB, NATS and buckets have no clock that a condition can use. Their
+/// stores use the clocks of the callers, and allow for a declared skew.) The rules are written once, as pure
+/// functions in [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them.
+/// In a store that can hold a lock or a transaction, `apply` has four steps:
 ///
 /// 1. read the record of `key` (or none);
 /// 2. call `protocol::apply` with that record, the request and the store's current time;
@@ -30,10 +31,10 @@ use crate::protocol::{
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// A store whose server decides restates the functions in the server's language, and its tests compare these
-/// with the functions here. [`claim`](Store::claim), [`renew`](Store::renew) and the other methods for one
-/// kind of request call `apply`. A store does not override them, because a wrapper calls only the `apply` of
-/// the store inside it.
+/// If the server decides, the store restates the functions in the server's language, and the store's tests
+/// compare these with the functions here. [`claim`](Store::claim), [`renew`](Store::renew) and the other
+/// methods for one kind of request call `apply`. A store does not override them, because a wrapper calls only
+/// the `apply` of the store inside it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -99,9 +100,9 @@ use crate::protocol::{
 ///
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
-/// * If an answer is lost and the same owner sends the same request again, the owner gets the same answer (or
-///   `Lost`, if the request is a release). The protocol's functions ensure this. So if a connection breaks,
-///   the store sends the request again by itself.
+/// * If an answer is lost and the same owner sends the same request again before anybody else changes the
+///   record, the owner gets the same answer (or `Lost`, if the request is a release). The protocol's
+///   functions ensure this. So if a connection breaks, the store sends the request again by itself.
 /// * Every method ends within a bounded time. If it fails, the kind of its [`StoreError`] is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` if that is not certain.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
@@ -123,8 +124,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// then sends the request again, with a tombstone instead of the result. For a kind of request that it
     /// does not know, the store returns a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
     ///
-    /// Nothing happens before the future is polled. The future of every call contains this future, so it
-    /// should be small.
+    /// Nothing happens before the future is polled. In every call, the engine puts this future into a box, so
+    /// it should be small.
     fn apply(
         &self,
         key: &RecordKey,

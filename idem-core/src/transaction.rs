@@ -1,6 +1,6 @@
-//! What a store needs to record in the caller's transaction.
+//! The traits of stores that can record in the caller's transaction.
 //!
-//! Owns the traits, and the way from the caller's argument to the connection. Knows no database.
+//! Owns these traits, and the way from the caller's argument to the connection. Knows no database.
 
 use std::ops::DerefMut;
 
@@ -25,8 +25,8 @@ pub trait TransactionStore: Store {
     /// The same store.
     fn itself(self) -> Self::Itself;
 
-    /// Tells the other processes that use the store that there are transactions. Taking a key also does this,
-    /// but then the caller's open transaction waits for another connection of the store.
+    /// Tells the other processes that use the store that there are transactions. [`RecordsIn::take`] also
+    /// does this, but then the caller's transaction stays open while the store does it on another connection.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }

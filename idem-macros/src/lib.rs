@@ -30,7 +30,7 @@ use proc_macro::TokenStream;
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `key = "order/{order.id}"` | what tells one call from another: a template of places in the arguments, one place, or an expression | required |
+/// | `key = "order/{order.id}"` | what tells one call from another: a template with places in braces, one place, or an expression; a place is an argument, or a field or method of it, such as `order.id` | required |
 /// | `store = app.store` | a `Store`, something that derefs to a `Store` (a reference, `Arc`, `Box` or `LazyLock`), or a `OnceLock` of a `Store` | required |
 /// | `ttl = "24h"` | how long the result is kept after completion: a text, or an expression of type `Duration` | 24h |
 /// | `lease = "30s"` | how long a silent owner keeps its claim | 30s |

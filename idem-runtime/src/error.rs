@@ -30,7 +30,7 @@ impl CallId {
         &self.operation
     }
 
-    /// The digest of the key, as logs and spans show it. `None` if the call had no key and
+    /// The digest of the key, as logs and spans show it. `None` for a call without a key under
     /// `missing_key = "run"`.
     #[must_use]
     pub const fn key(&self) -> Option<KeyDigest> {
@@ -59,8 +59,8 @@ impl fmt::Display for CallId {
 
 /// Why a call did not run its body, or has no result to give.
 ///
-/// It never wraps a body's own error. A function returns its own error type, which converts from this one by
-/// `From`.
+/// It never wraps a body's own error. A function returns its own error type, which must implement
+/// `From<Error>`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -73,7 +73,8 @@ pub enum Error {
         /// is renewed.
         retry_after: Duration,
         /// Whether the body of the call in flight makes this call, so that the call would wait for itself.
-        /// This is only known if both calls are made in one task.
+        /// This is only known if both calls are made in one task, or if
+        /// [`Context::scope`](crate::Context::scope) carried the call in flight into the task of this call.
         reentrant: bool,
     },
     /// The last attempt failed, and the next is not due.

@@ -130,9 +130,9 @@ pub fn key_of_call(operation: Operation, key: KeyBuilder) -> KeyOfCall {
     operation.record_of(key.finish()).map(|(key, _)| key)
 }
 
-/// Makes one call of an annotated function. The generated code pins `body`, which is dropped as soon as it is
-/// done, its lease is lost or its timeout is over. Everything except the body is boxed, so that the
-/// function's future is hardly larger than that of its body.
+/// Makes one call of an annotated function. The generated code pins `body`. The engine drops `body` as soon
+/// as the body has ended, the lease is lost or the timeout is over. Everything except the body is boxed, so
+/// that the function's future is hardly larger than that of its body.
 pub fn run<'b, R, T, E, S, B>(
     codec: Codec<R, T, E>,
     operation: Operation,
@@ -181,11 +181,11 @@ where
     store.as_store().clone().itself()
 }
 
-/// Begins a call in the transaction that `carrier` gives access to, or returns its result.
+/// Begins a call in the transaction that `carrier` gives access to.
 ///
 /// # Errors
 ///
-/// What the function returns without running its body.
+/// What the function returns without running its body, such as a recorded result.
 pub async fn enter<'t, R, T, E, S, C, P, V>(
     codec: Codec<R, T, E>,
     operation: Operation,

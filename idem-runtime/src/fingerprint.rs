@@ -42,11 +42,11 @@ impl FingerprintError {
 /// The fingerprint of `value`: the SHA-256 of its canonical JSON (RFC 8785).
 ///
 /// RFC 8785 treats every number as a double, and 2^53 and 2^53 + 1 are the same double. Two different amounts
-/// must not have the same fingerprint, so an integer above 2^53 is written with all its digits.
+/// must not have the same fingerprint, so an integer above 2^53 or below -2^53 is written with all its
+/// digits.
 ///
-/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes:
-/// a field that is added to a struct changes the fingerprint of every call that is retried across the
-/// deployment.
+/// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes.
+/// So if a deployment adds a field to a struct, calls that are retried after it have another fingerprint.
 ///
 /// # Errors
 ///

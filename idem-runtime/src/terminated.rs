@@ -3,9 +3,9 @@
 use std::future::pending;
 use std::io;
 
-/// A future that ends when the process should end: at SIGTERM, which Kubernetes, systemd and Docker send, and
-/// at Ctrl-C. For the shutdown of a server or a consumer, before [`drain`](crate::drain). Needs the feature
-/// `signal`.
+/// A future that ends when the process should end: at Ctrl-C, and on Unix also at SIGTERM, which Kubernetes,
+/// systemd and Docker send. For the shutdown of a server or a consumer, before [`drain`](crate::drain). Needs
+/// the feature `signal`.
 ///
 /// From this call on, neither signal ends the process by itself. If the process cannot listen for them, an
 /// error event reports it, the signals end the process as usual, and the future never ends.

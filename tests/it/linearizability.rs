@@ -216,8 +216,8 @@ async fn client<S: Store>(
                 let cause = CAUSES[random.random_range(0..CAUSES.len())];
                 Some((granted, Release::new(granted.owner, fence, cause).into()))
             }
-            // Half of the claims have the owner of the client's previous claim, as if its answer had been
-            // lost. Each claim says that its caller can find out what an earlier run did.
+            // About half of the claims have the owner of the client's previous claim, as if that claim's
+            // answer had been lost. Each claim says that its caller can find out what an earlier run did.
             _ => {
                 owner_number += u32::from(random.random_bool(0.5));
                 let fingerprint = Fingerprint::from_bytes([u8::from(random.random_bool(0.1)); 32]);

@@ -25,8 +25,8 @@ const LIMIT: usize = 1 << 17;
 /// All wrappers, in the order that `docs/wrappers.md` names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
-    // The cache does not know when a result expires. So in this test, a claim gets a result from the cache
-    // only in the microsecond in which the result got there.
+    // The cache does not know when a result expires. So in this test, the cache may answer a claim only in
+    // the microsecond after it got the result.
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 

@@ -1,5 +1,5 @@
-//! Every kind of expansion, under every lint that a strict crate may deny. For each edition, one crate has
-//! this file as its root.
+//! The expansions of the uses in `uses.rs`, under the lints that a strict crate may deny. One crate of
+//! edition 2021 and one of edition 2024 have this file as their root.
 #![deny(
     warnings,
     clippy::all,

@@ -60,7 +60,8 @@ impl KeyPart for ulid::Ulid {
     }
 }
 
-/// The number without trailing zeros: `1.50` and `1.5` give the same text, and so do `0` and `-0`.
+/// The number without trailing zeros after the decimal point: `1.50` and `1.5` give the same text, and so do
+/// `0` and `-0`.
 #[cfg(feature = "rust_decimal")]
 impl KeyPart for rust_decimal::Decimal {
     fn render(&self, key: &mut KeyBuilder) {

@@ -113,9 +113,9 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
 ///
-/// In values, all characters outside the set `[A-Za-z0-9_.~-]` are percent-encoded. Put literal text between
-/// two values, with at least one character that is neither in that set nor `%`. Then the same literals with
-/// different values never give the same key.
+/// In values, all characters outside the set `[A-Za-z0-9_.~-]` are percent-encoded. The only exception is a
+/// [`Key`] to which nothing else is added. Put literal text between two values, with at least one character
+/// that is neither in that set nor `%`. Then the same literals with different values never give the same key.
 ///
 /// ```
 /// # use idem_core as idem;
@@ -127,7 +127,7 @@ const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 pub struct KeyBuilder {
     text: String,
     missing: bool,
-    /// Whether the text is one whole [`Key`]. The key is then used unchanged, unless something is added.
+    /// Whether the text is one whole [`Key`]. Such a key is used unchanged, unless something else is added.
     is_whole: bool,
 }
 
@@ -162,7 +162,7 @@ impl KeyBuilder {
         self.text.extend(utf8_percent_encode(text, ESCAPED));
     }
 
-    /// Adds a key: unchanged if it is the only value, encoded like any value if there are others.
+    /// Adds a key. It stays unchanged if nothing else is added; otherwise it is encoded like any value.
     fn whole(&mut self, key: &str) {
         if self.text.is_empty() {
             self.text.push_str(key);
@@ -318,7 +318,7 @@ impl KeyPart for String {
     }
 }
 
-/// As a part of another key, a key is encoded like any text. As the only value, it is used as it is.
+/// A key beside literal text or other values is encoded like any text. A key alone is used unchanged.
 impl KeyPart for Key {
     fn render(&self, key: &mut KeyBuilder) {
         key.whole(self.as_str());
@@ -502,8 +502,8 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// SHA-256 over the parts, each preceded by its length, so that two different lists of parts give different
-/// input.
+/// SHA-256 over the parts. Each part is preceded by its length, so two different lists of parts are never the
+/// same input of the hash.
 #[must_use]
 pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();

@@ -1,5 +1,5 @@
-//! Constructors and setters of the protocol's types: a constructor takes what the type needs, and each field
-//! has a setter.
+//! Constructors and setters of the protocol's types. A constructor takes what the type needs, and a setter
+//! changes one field.
 //!
 //! The types are `#[non_exhaustive]`, so that a new field breaks no code that makes or reads them.
 
@@ -151,8 +151,9 @@ impl Release {
 }
 
 impl Record {
-    /// A record in this state, with attempt 1. Its lease, retry time and creation time are at the Unix epoch,
-    /// and its other fields are empty. A store that reads a record sets these fields.
+    /// A record in this state, with attempt 1 and [`OnCrash::Rerun`]. Its lease, retry time and creation time
+    /// are at the Unix epoch, and its other fields are empty, `false` or zero. A store that reads a record
+    /// sets all these fields.
     #[must_use]
     pub const fn new(state: State, owner: Owner, fence: Fence) -> Self {
         let epoch = Timestamp::from_micros(0);

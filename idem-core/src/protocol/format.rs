@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(ResultFormat::of(&[byte, b'{']), Some(ResultFormat::Other(byte)));
         }
         assert_eq!(ResultFormat::of(b""), None);
-        // The first byte of a longer mark does not identify the format by itself.
+        // If several bytes identify a format, the first of them alone does not.
         assert_eq!(ResultFormat::of(b"(1)"), Some(ResultFormat::Other(b'(')));
         assert_eq!(ResultFormat::of(b"\xab"), Some(ResultFormat::Other(0xab)));
     }

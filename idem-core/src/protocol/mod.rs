@@ -5,7 +5,8 @@
 //! `SqliteStore` run these functions inside their lock or transaction; if a store must restate them in its
 //! server's language, tests compare the two.
 //!
-//! Every transition is **one atomic operation** of the store, judged by the **store's** clock.
+//! Every transition is **one atomic operation** of the store, judged by the **store's** clock. (Stores on
+//! servers without a usable clock use the clocks of their callers: see [`Store`](crate::Store).)
 //!
 //! In the table, *lapsed* means that the body began and did not end: the record is in flight with a lease
 //! that is over, or its holder released it as abandoned and it is due. A claimant *recovers* if its operation
@@ -24,7 +25,7 @@
 //! | | lapsed, or in doubt with its lease over; attempts left; the claimant settles | in flight, new fence, attempt + 1 | `Granted`, recovered |
 //! | | as a row above with `Granted`, recovered, but no attempts left; the claimant recovers | in flight, new fence, the attempt after the limit | `Granted`, to recover only |
 //! | | in doubt; the claimant does not settle, or is the owner | | `InDoubt` |
-//! | | released, or lapsed under rerun and the claimant does not recover; no attempts left | failed, steps kept | `Exhausted` |
+//! | | no attempts left: either released and not as abandoned, or lapsed under rerun and the claimant does not recover | failed, steps kept | `Exhausted` |
 //! | | lease running; in flight, or in doubt and the claimant settles | | `Busy` |
 //! | | released, not due | | `RetryAt` |
 //! | | completed or failed | | `Replay` |

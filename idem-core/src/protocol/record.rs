@@ -147,7 +147,7 @@ impl fmt::Debug for Fingerprint {
 pub enum State {
     /// Claimed; the body is running, or its worker died.
     InFlight,
-    /// The body's value is recorded and replayed.
+    /// A value is recorded and replayed.
     Completed,
     /// A terminal error is recorded and replayed, or the attempts ran out.
     Failed,
@@ -174,9 +174,9 @@ pub enum OnCrash {
 /// Which terminal state a result belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// The body returned a value.
+    /// The result is a value.
     Completed,
-    /// The body returned a terminal error.
+    /// The result is a terminal error, or the attempts ran out.
     Failed,
 }
 
@@ -239,7 +239,7 @@ impl fmt::Debug for RecordedStep {
 pub struct Record {
     /// Its state.
     pub state: State,
-    /// The owner of the last attempt.
+    /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
     /// The fence of the last grant. It is one higher if that grant took over from an earlier run and was
     /// released without finding out what that run did.

@@ -26,9 +26,9 @@ pub struct Claim {
     pub max_attempts: Option<NonZeroU32>,
     /// Whether the claimant can find out what an unfinished run did, because its operation has a `recover`.
     ///
-    /// Under [`OnCrash::InDoubt`], such a claim is also granted if the key is in doubt; the grant is then
-    /// recovered. If no attempts are left, such a claim can still take over a run that did not end, but only
-    /// to recover: see [`Grant::recover_only`].
+    /// Under [`OnCrash::InDoubt`], such a claim is also granted if the key is in doubt and no lease is
+    /// running; the grant is then recovered. If no attempts are left, such a claim can still take over a run
+    /// that did not end, but only to recover: see [`Grant::recover_only`].
     pub recovers: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct Replay {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClaimAnswer {
-    /// Run the body.
+    /// The claimant has the key. It runs the body, unless it must [only recover](Grant::recover_only).
     Granted(Grant),
     /// The lease of another owner is running.
     Busy {
@@ -192,9 +192,9 @@ pub enum ReleaseCause {
     /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt
     /// under any policy, and the attempt of a recovered grant does not count.
     Doubtful,
-    /// The body was not started: the record is as before the grant. The attempt does not count, a first
-    /// attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease returns to that
-    /// state.
+    /// The body was not started, so the record becomes as it was before the grant. The attempt does not
+    /// count, a first attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease
+    /// returns to that state.
     Unused,
     /// The body was not started, and the earlier run is now known to have done nothing. As
     /// [`Unused`](Self::Unused), but the key is no longer in doubt and has no lapsed lease.

@@ -129,8 +129,8 @@ fn may_settle(request: &Claim) -> bool {
 
 /// The grant that the holder of a record in flight gets for this claim.
 ///
-/// For a store whose server decides the claim. Such a store makes the answer from the record that the server
-/// wrote.
+/// A store whose server decides the claim makes its answer with this function, from the record that the
+/// server wrote.
 #[must_use]
 pub fn granted(record: &Record, request: &Claim, now: Timestamp) -> Grant {
     Grant {

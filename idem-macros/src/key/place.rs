@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
 
 /// Moves `token` to the location of the literal. The first name gets the hygiene of the argument that it
 /// names. The other names get the literal's own span, because rustc suggests a field or method with a similar
-/// name only if the name does not come from a macro. A keyword becomes a raw name.
+/// name only if the name does not come from a macro. A keyword that can name a field becomes a raw name.
 fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
     let span = Span::mixed_site().located_at(literal);
     match token {

@@ -34,8 +34,9 @@ pub use registry::{Registered, catalogue};
 
 /// The annotated functions and `#[derive(KeyPart)]` types of a program, with what identifies their records.
 ///
-/// `catalogue()` returns the catalogue of this program, [`parse`](Self::parse) reads a committed one, and
-/// `Display` writes one, as JSON. The order is stable: operations by scope and path, key parts by path.
+/// `catalogue()` returns the catalogue of this program. `Display` writes a catalogue as JSON text, and
+/// [`parse`](Self::parse) reads such a text. The order is stable: operations by scope and path, key parts by
+/// path.
 ///
 /// ```
 /// # use idem_runtime as idem;

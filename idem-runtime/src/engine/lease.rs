@@ -212,7 +212,7 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
 /// short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Longer than any process runs, and small enough to be added to an instant.
+/// A year: a far time for a process, and small enough to be added to an instant.
 const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
 fn later(instant: Instant, by: Duration) -> Instant {

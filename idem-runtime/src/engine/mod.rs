@@ -69,8 +69,8 @@ pub(crate) use transaction::{InTransaction, enter as enter_transaction};
 /// One call that has passed all checks, or why it is refused.
 type Prepared<S> = Result<Arc<Call<S>>, Box<Error>>;
 
-/// Makes a call. The caller pins `body`, which is dropped as soon as it is done, its lease is lost or its
-/// timeout is over.
+/// Makes a call. The caller pins `body`. This function drops `body` as soon as the body has ended, the lease
+/// is lost or the timeout is over.
 #[expect(clippy::manual_async_fn, reason = "an `async fn` has each argument in its future twice")]
 pub(crate) fn run<R, T, E, S, B>(
     call: Prepared<S>,
@@ -173,7 +173,7 @@ pub struct State {
     /// The clock by which leases are renewed from outside their calls: the machine's, which no test pauses,
     /// or tokio's in a simulation.
     pub(crate) clock: fn() -> Instant,
-    /// The instant from which the common instants of renewal are counted.
+    /// Leases are renewed at common instants (see `Lease::renewal_at`), which are counted from this instant.
     pub(crate) epoch: Instant,
 }
 

@@ -160,7 +160,7 @@ impl Event<'_> {
         Self { level, name, text, is_outcome, step, reason, error, waited, timeout }
     }
 
-    /// An event that says how the call ended.
+    /// An event that can be the outcome of the call. The call's span has the name of the last such event.
     const fn outcome(level: Level, name: &'static str, text: &'static str) -> Self {
         Self { is_outcome: true, ..Self::new(level, name, text) }
     }
@@ -260,14 +260,14 @@ pub(crate) fn late_results(by: f64, bytes: usize) {
     }
 }
 
-/// Records how long a body ran that began at `begin`.
+/// Adds the running time of a body that began at `begin` to the metrics.
 #[cfg(feature = "metrics")]
 pub(crate) fn body_ran(key: &RecordKey, begin: Instant) {
     metrics::histogram!("idem_body_seconds", "operation" => label(key)).record(begin.elapsed());
 }
 
-/// Records how long the store took for a `claim` or a `complete` that was sent at `begin`, and whether it
-/// failed.
+/// Adds to the metrics how long the store took for a `claim` or a `complete` that was sent at `begin`, and
+/// whether the request failed.
 #[cfg(feature = "metrics")]
 pub(crate) fn store_answered<S>(key: &RecordKey, request: &'static str, begin: Instant, is_answered: bool) {
     metrics::histogram!(

@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A retry waits at least this long for the store's answer, even if the retries must end sooner, but no
-/// longer than one try may take. Also a pause for the case that a backoff ends, which does not happen.
+/// longer than one try may take. Also the pause if a backoff ended, which does not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause of late retries for the case that a backoff ends. That does not happen, because a backoff has no
-/// limit of tries.
+/// The pause of late retries if a backoff ended, which does not happen, because a backoff has no limit of
+/// tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pauses between two tries: doubling from 10 ms to 250 ms, plus a random time of at most the same
@@ -28,8 +28,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// As [`backoff`], for work in the background, where many calls may ask a store that has just come back: from
-/// 250 ms to 2 s, plus a random time of at most the same length.
+/// As [`backoff`], but from 250 ms to 2 s, plus a random time of at most the same length. For work in the
+/// background, where many calls may send requests to a store that has just come back.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }

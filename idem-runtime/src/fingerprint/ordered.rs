@@ -26,7 +26,7 @@ impl<T: Serialize + ?Sized> Serialize for Ordered<'_, T> {
     }
 }
 
-/// Types that serialize exactly as the value inside them.
+/// The names of types that serialize exactly as the value inside them. `mut` is here for `&mut`.
 const POINTERS: [&str; 12] = [
     "mut",
     "Box",

@@ -24,8 +24,9 @@ use idem_core::{Store, Waiters};
 
 const SHARDS: usize = 64;
 
-/// How many expired records a write deletes at most. In a stream of new keys, one record expires for each
-/// write. Deleting one would only keep the number of expired records constant; deleting two reduces it.
+/// How many expired records a write deletes at most. In a steady stream of new keys, one record expires for
+/// each new key, and each new key causes at least one write. So with two deletions in each write, the number
+/// of expired records falls.
 const SWEEP: usize = 2;
 
 /// Keeps the records in this process's memory: for tests, and for duplicates that can only come from within

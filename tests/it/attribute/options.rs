@@ -112,7 +112,8 @@ async fn a_call_without_a_value_is_refused_by_reject_and_runs_plainly_every_time
         assert_eq!(ran(rejecting(&app, 1, Some("a/b")).await), (3, "1/a%2Fb".into()));
         assert_eq!(ran(running(&app, 1, Some("a")).await), (4, "1/a".into()));
     }
-    // An empty value is not a missing value: it is present, but it cannot be a key.
+    // An empty value is present, so `missing_key = "run"` does not apply. The call is refused, because an
+    // empty value cannot be part of a key.
     for empty in [rejecting(&app, 1, Some("")).await, running(&app, 1, Some("")).await] {
         assert_eq!(empty.unwrap_err().kind(), "missing_key");
     }

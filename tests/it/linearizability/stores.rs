@@ -1,4 +1,4 @@
-//! The histories of each store.
+//! The histories on each kind of store. For the object stores, a folder is enough.
 
 use std::time::Duration;
 

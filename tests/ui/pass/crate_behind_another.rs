@@ -1,4 +1,5 @@
-//! The library behind a module that re-exports it, as another crate would, used directly and in a macro.
+//! The library behind a module that re-exports it, as another crate would. The attribute is used directly and
+//! in a macro.
 mod framework {
     pub(super) use idem::{self, MemoryStore, idempotent};
 }

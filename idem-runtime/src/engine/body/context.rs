@@ -356,8 +356,9 @@ pub async fn with_deadline<F: Future>(deadline: Instant, calls: F) -> F::Output 
 pub struct Observed<T> {
     /// The output of the observed future.
     pub value: T,
-    /// How the last idempotent call with a result got that result. `None` if no call got a result, because
-    /// each call was refused (in flight, mismatch, ...) or its body was dropped (timeout, lost claim).
+    /// How the last idempotent call with a result got that result. `None` if no call got a result: there was
+    /// no call, or each call was refused (in flight, mismatch, ...) or its body was dropped (timeout, lost
+    /// claim).
     pub outcome: Option<Outcome>,
 }
 

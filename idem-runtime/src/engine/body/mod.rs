@@ -1,8 +1,9 @@
 //! The third phase: the body runs under its claim.
 //!
 //! Owns how a body is polled beside the renewal of its lease, and every way in which it ends. [`context`] is
-//! what a body can learn about its call, [`steps`] are its recovery points. Bodies without a claim also run
-//! here, if the store was down and the operation fails open, or if the call has no key.
+//! what a body can learn about its call, and [`steps`] are its recovery points. Bodies without a lease also
+//! run here: in a caller's transaction, if the store was down and the operation fails open, or if the call
+//! has no key.
 //!
 //! The functions of this file are compiled for each body. Keep them short.
 
@@ -156,8 +157,8 @@ pub(super) fn drive<B: Future>(
     }
 }
 
-/// Runs a body without any guard, until its timeout is over, and reports to the observer that the body ran
-/// unprotected.
+/// Runs a body without any guard, but not longer than its timeout. Then reports to the observer that the body
+/// ran unprotected.
 pub(super) async fn unguarded<B: Future>(
     timeout: Option<Duration>,
     observer: Option<&Observation>,

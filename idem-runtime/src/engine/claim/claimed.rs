@@ -28,7 +28,7 @@ pub(crate) struct Claimed<S> {
     pub(crate) held: Held,
 }
 
-/// What is known of a claim, whatever its store is.
+/// The part of a claim that does not depend on the type of its store.
 pub(crate) struct Held {
     pub(crate) owner: Owner,
     pub(crate) grant: Grant,

@@ -144,7 +144,7 @@ impl Waiters {
     }
 
     /// Adds a caller whose claim was refused to the callers that wait for this key, and starts their poll if
-    /// there is none. The store may take `patience` for a reading.
+    /// there is none. Each reading of the record may take at most `patience`.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,

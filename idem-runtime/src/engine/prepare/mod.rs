@@ -1,7 +1,7 @@
 //! The first phase: everything before the first request to the store.
 //!
 //! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about the call before the
-//! first request, which is its key, policy, runtime and observer. This phase sends no request to a store.
+//! first request, such as its key, policy, runtime and observer. This phase sends no request to a store.
 //! [`operation`] and [`policy`] are the settings of an operation and their checks, and [`scope`] makes the
 //! scope of a function whose attribute sets none.
 
@@ -105,7 +105,7 @@ pub(crate) struct Call<S> {
     details: Details,
 }
 
-/// What is known of a call, whatever its store is.
+/// The part of a call that does not depend on the type of its store.
 pub(crate) struct Details {
     pub(crate) key: RecordKey,
     pub(crate) policy: SharedPolicy,
@@ -246,7 +246,7 @@ impl Details {
         Sent { runtime: Instant::now(), machine: (self.process.clock)(), lease: self.lease_from_now() }
     }
 
-    /// The claim of this owner.
+    /// The request that claims the key for this owner.
     pub(crate) fn claim(&self, owner: Owner, lease: Duration) -> Claim {
         let policy = &self.policy;
         Claim::new(owner, lease, policy.ttl)

@@ -133,8 +133,9 @@ impl<R> Operation<R> {
     /// It is not known what the body did, so this counts as a crash: the next run is `recovered`, or the key
     /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
-    /// A body can only be dropped where an await suspends it. If it blocks its thread, it continues until
-    /// then; if it returns before that, its result counts. Tasks that it spawned continue.
+    /// A body can only be dropped where an await suspends it. A body that blocks its thread continues until
+    /// its next such await. If it returns before that await, its result counts. Tasks that it spawned
+    /// continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self
@@ -227,8 +228,8 @@ impl<R> Operation<R> {
     }
 
     /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller
-    /// went away, it panicked or timed out, or the key is in doubt. `recover` is also called if no attempts
-    /// are left; then no body runs.
+    /// went away, its body panicked or timed out, or the key is in doubt. `recover` is also called if no
+    /// attempts are left; then no body runs.
     ///
     /// | `recover` returns | then |
     /// |---|---|

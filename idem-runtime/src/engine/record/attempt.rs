@@ -62,8 +62,8 @@ impl<S: Store> Attempt<S> {
             owner,
             grant,
             lease: Lease::new(call.lease, call.policy.lease, sent),
-            // A first attempt finds no steps of earlier runs, because an attempt that takes over from another
-            // run is at least the second.
+            // A first attempt finds no recorded steps, because an attempt after an earlier run of the body is
+            // at least the second.
             log: Log::new(grant.attempt == 1, call.policy.recovers && grant.recovered),
         };
         Self {
@@ -117,8 +117,8 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// The pause of the operation's policy between this attempt and the next. It counts if nothing else sets
-    /// the pause, such as the attempt's error.
+    /// The pause that the operation's policy sets between this attempt and the next. It applies unless the
+    /// caller, or the operation's function of the error, sets the pause.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()

@@ -226,8 +226,9 @@ pub(crate) fn finish(
     Some(runtime.spawn(work))
 }
 
-/// A result that is not recorded and never will be recorded: the argument of the hook of
-/// [`LateRecording::on_unrecorded`].
+/// A result that the engine does not try to record any more: the argument of the hook of
+/// [`LateRecording::on_unrecorded`]. If the outcome of the last try is unknown, the store may have recorded
+/// it.
 ///
 /// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
@@ -285,9 +286,9 @@ impl LateRecording {
     /// because the store returned an error that a retry cannot help, because the key was taken over, released
     /// or deleted, or because the runtime was shut down.
     ///
-    /// The hook runs in a task of the runtime, or while the runtime drops its tasks. It must not block for
-    /// long, so send the result to a queue or a thread. A panic of the hook is caught. The event `unrecorded`
-    /// is emitted first.
+    /// The hook runs in the task of the call, in a task in the background, or while the runtime drops its
+    /// tasks. It must not block for long, so send the result to a queue or a thread. A panic of the hook is
+    /// caught. The event `unrecorded` is emitted first.
     pub fn on_unrecorded(mut self, hook: impl Fn(&Unrecorded) + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self

@@ -180,7 +180,7 @@ impl<R, T, E> Codec<R, T, E> {
         }
     }
 
-    /// Whether a value may be returned without being recorded, or an error decides when the key is due.
+    /// Whether the operation has a `record_if`, or a function for `retry_after`.
     pub(crate) const fn is_paced(&self) -> bool {
         self.keeps.is_some() || self.retry_after.is_some()
     }

@@ -1,7 +1,7 @@
 //! Releasing a claim without a result.
 //!
-//! Owns what is done before a release (steps that have ended are recorded), and how long a release is
-//! retried.
+//! Owns what is done before a release (the steps that have ended are recorded, if the body was started), and
+//! how long a release is retried.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// How long the engine retries a release whose caller has gone on. A release counts even after its lease, so
+/// How long the engine retries a release for which no caller waits. A release counts even after its lease, so
 /// an outage that is longer than a lease does not by itself cause a doubt or a `recovered()`.
 pub(crate) struct Patience {
     begin: Instant,

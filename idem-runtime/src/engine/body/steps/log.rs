@@ -89,7 +89,7 @@ impl Log {
         self.state.get().map(|state| lock(state))
     }
 
-    /// Reserves a name for this run; `false` if the name is in use.
+    /// Reserves a name for a step of this run; `false` if another step of this run has the name.
     pub(crate) fn take_name(&self, name: &Arc<str>) -> bool {
         let mut state = self.state();
         let is_free = state.used.insert(name.clone());

@@ -37,8 +37,8 @@ pub use recovery::Recovery;
 /// not recorded: the same run may call the step again, and a later run calls it again.
 ///
 /// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in
-/// one run is an error. A step begins when all steps that ended before it are recorded; several steps may run
-/// at once. The recorded steps are deleted with the record, and when the call gets a result. [`Step`] can
+/// one run is an error. A step begins only after all steps that have ended are recorded; several steps may
+/// run at once. The recorded steps are deleted with the record, and when the call gets a result. [`Step`] can
 /// also take an input that must not change.
 ///
 /// Outside of any call, and in a call with `transaction`, nothing can record a step. There a step is an
@@ -250,7 +250,7 @@ impl Turn {
 
     /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. The call
     /// may be over because a task with its context has outlived it. The claim may be lost because the worker
-    /// stood still or could not reach the store. In both cases another run may have made this step.
+    /// was paused or could not reach the store. In both cases another run may have made this step.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;

@@ -42,7 +42,7 @@ impl Recovery {
         &self.context
     }
 
-    /// As [`Context::downstream_key`]: the key that the earlier runs sent to the service of this name.
+    /// As [`Context::downstream_key`]. The earlier runs had the same key for the service of this name.
     #[must_use]
     pub fn downstream_key(&self, name: &str) -> String {
         self.context.downstream_key(name)

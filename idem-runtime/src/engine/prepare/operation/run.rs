@@ -1,7 +1,7 @@
 //! The calls of an [`Operation`]: in the caller's task, in a task of their own, and in the caller's
 //! transaction.
 //!
-//! Owns how the rules of an operation and its `recover` come together with a body.
+//! Owns how the rules of an operation and its `recover` are combined with a body.
 
 use std::pin::pin;
 
