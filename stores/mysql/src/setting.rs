@@ -12,8 +12,8 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, and does
-    /// not end that transaction. Empty if the server cannot do this.
+    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, without
+    /// ending that transaction. Empty if the server cannot do this.
     pub(crate) at_once: &'static str,
     /// The keys whose steps this process has recorded. Their completions take the long way (see `change`),
     /// because they must delete the steps.

@@ -125,7 +125,8 @@ fn ask_again<S: Server>(
     })
 }
 
-/// Waits for the answer to an operation in the queue; the operation continues when this future is dropped.
+/// Waits for the answer to an operation in the queue. If this future is dropped, an operation that runs
+/// continues. An operation that still waits then runs only if others need its effect.
 async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
 }

@@ -95,12 +95,13 @@ impl<S: Housekeeping> SharedStore<S> {
         self.queues.server()
     }
 
-    /// The queues, for work that outlives a call.
+    /// The queues, for work that continues after the caller has dropped its future.
     fn queues(&self) -> Arc<Queues<S>> {
         self.queues.clone()
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
+    /// An [`Op::Forget`] whose answer was lost is not repeated.
     ///
     /// # Errors
     ///
