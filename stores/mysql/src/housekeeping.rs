@@ -1,5 +1,5 @@
-//! Purges, lists and inspects, and writes into the database that callers use transactions. Each operation
-//! runs on a separate connection.
+//! Purges, lists and inspects, and stores the fact that callers use transactions. Each operation runs on a
+//! separate connection.
 
 use std::sync::atomic::AtomicBool;
 

@@ -22,6 +22,7 @@ pub(crate) struct Setting {
     pub(crate) connections: usize,
     /// About the longest text of one exchange for several operations, in bytes.
     pub(crate) most_bytes: usize,
-    /// Whether this process has read in the meta table, or written into it, that callers use transactions.
+    /// Whether this process knows that callers use transactions: it has read this fact from the meta table,
+    /// or stored it there.
     pub(crate) has_transactions: AtomicBool,
 }

@@ -24,7 +24,8 @@ const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When this value is dropped, operations that wait or run are still completed.
+/// The queues of one store. When this value is dropped, running and waiting operations are still completed,
+/// except waiting ones that nobody needs.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
