@@ -137,8 +137,8 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, and
-    /// with `apart`, puts it into the queue of the stores' own runtime.
+    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, or
+    /// if `apart` is `true`, puts it into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,

@@ -1,7 +1,7 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Repeats only the code and the message of a server's error, because its detail may contain a row with its
-//! key.
+//! Repeats only the code and the message of a server's error, because the error's detail may contain a row
+//! with its key.
 
 use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
