@@ -1,12 +1,12 @@
 //! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value
 //! bucket or an object store.
 //!
-//! An operation takes the record with its revision (from a read, from the memory of this process, or as a
-//! guess that there is none), decides by the protocol's own functions, and writes on the condition that the
-//! revision is still the same. If the write is refused or its answer is lost, the store decides again, from a
-//! new read or from the record that the refusal returned. So the same owner gets the same answer. Such a
-//! service has no clock that a condition can use, so the callers' clocks decide. They may differ by the
-//! declared skew.
+//! An operation begins with a record and its revision: the store reads them, remembers them from its last
+//! write, or assumes that there is no record. The protocol's own functions decide, and the store writes on
+//! the condition that the revision is still the same. If the write is refused or its answer is lost, the
+//! store decides again, from a new read or from the record that the refusal returned. So an owner whose write
+//! was applied although its answer was lost gets the answer of that write. Such a service has no clock that a
+//! condition can use, so the callers' clocks decide. They may differ by the declared skew.
 
 mod format;
 mod store;
@@ -66,7 +66,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
     /// Reports which service this is, and which of its settings weaken the guarantee.
     fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send;
 
-    /// The largest object, in bytes.
+    /// Upper limit for the size of an object, in bytes.
     fn max_bytes(&self) -> usize;
 }
 

@@ -232,7 +232,7 @@ impl Columns<'_> {
 ///
 /// # Errors
 ///
-/// The name of the column, if both columns have a value, or if the word is unknown.
+/// The name of the column `tombstone`, if both columns have a value, or if the tombstone's number is unknown.
 pub fn stored(tombstone: Option<u64>, result: Option<&[u8]>) -> Result<Option<StoredResult>> {
     match (tombstone, result) {
         (None, None) => Ok(None),

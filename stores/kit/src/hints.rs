@@ -1,7 +1,7 @@
-//! Remembers the keys for which this process has seen a result. Also notes which share of the keys that it
-//! does not remember had a result, probably from another process. If a key probably has a result, a claim
-//! first reads the record, because a read costs the server less than a claim. A wrong hint costs time, but
-//! never changes an answer.
+//! Remembers the keys for which this process has seen a result. Also estimates how many of the other claimed
+//! keys already have a result, which is probably from another process. If a key probably has a result, a
+//! claim first reads the record, because a read costs the server less than a claim. A wrong hint costs time,
+//! but never changes an answer.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,7 +19,8 @@ const CHOICES: usize = 4;
 /// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
 /// Each claimed key that is not remembered moves `unseen_with_result` towards [`ALL`] or 0, by the distance
-/// divided by this number. So about six such keys in a row with the same outcome change the decision.
+/// divided by this number. So about six such keys in a row with a result (or without) change the answer of
+/// `expects_result` for keys that are not remembered.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The default of the time that an operation may take.
 pub const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest result, in bytes, unless set.
+/// The default limit for the size of a result, in bytes.
 pub const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
 const LONGEST_TIME: Duration = Duration::from_secs(60 * 60);

@@ -1,8 +1,8 @@
-//! A runtime for the stores: one thread that drives the work that no caller may hold up.
+//! A runtime for the stores: one thread that runs the work that no caller may delay.
 //!
 //! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
-//! thread would hold up the renewal of its own lease, and the connection would end with that runtime
-//! (decision 0001 in `docs/internals/decisions`).
+//! thread would delay the renewal of its own lease, and the connection would end with that runtime (decision
+//! 0001 in `docs/internals/decisions`).
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;

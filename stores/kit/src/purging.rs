@@ -23,9 +23,10 @@ pub struct Purging(AbortHandle);
 
 impl Purging {
     /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
-    /// a fleet do not all purge at once. Holds `target` only while it purges. If purges fail one after
-    /// another, the event `purge_failed` reports only the first error. Returns `None` if `every` is `None`,
-    /// or if the stores' own runtime cannot be started.
+    /// a fleet do not all purge at once. After a purge that reached its limit, the next one follows sooner.
+    /// Holds `target` only while it purges. If purges fail one after another, the event `purge_failed`
+    /// reports only the first error. Returns `None` if `every` is `None`, or if the stores' own runtime
+    /// cannot be started.
     #[must_use]
     pub fn start<T, F>(
         target: &Arc<T>,

@@ -33,8 +33,8 @@ pub fn kind(result: &StoredResult) -> (u8, &[u8]) {
     }
 }
 
-/// The result of this kind with this value; `None` if this version knows no such kind, or a tombstone has a
-/// value.
+/// The result of this kind with this value; `None` if this version knows no such kind, or if a tombstone has
+/// a value.
 #[must_use]
 pub fn of_kind(kind: u8, value: Bytes) -> Option<StoredResult> {
     if kind == VALUE {

@@ -131,7 +131,7 @@ fn store(map: &Map) -> MapStore {
     MapStore(CasStore::new(map.clone(), settings))
 }
 
-/// Two stores on the same objects, which lose every third request if it is a write.
+/// Two stores on the same objects. Every third request is lost if it is a write.
 async fn subject(returns: bool) -> Subject {
     let map = Map(Arc::new(Objects { every: 3, returns, ..Objects::default() }));
     Subject::new(store(&map), Profile::real_clock().short(Duration::from_millis(200))).handle(store(&map))

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 mod requests;
 
-/// What the server saw, and what the test sets while it runs.
+/// What the server saw, and what the test sets while the server runs.
 #[derive(Default)]
 struct Seen {
     /// The sizes of the batches that it answered, and whether they ran in the stores' own runtime.
@@ -152,7 +152,7 @@ impl Server for Fake {
     }
 }
 
-/// A server that behaves in this manner, and the queues before it.
+/// The queues of a server that behaves as a [`Manner`] says.
 struct Test {
     queues: Arc<Queues<Fake>>,
     seen: Arc<Seen>,

@@ -1,5 +1,5 @@
-//! Purges, lists and inspects, and writes into the database that callers use transactions. Each operation
-//! runs on a separate connection.
+//! Purges, lists and inspects, and stores the fact that callers use transactions. Each operation runs on a
+//! separate connection.
 
 use std::sync::atomic::AtomicBool;
 
@@ -59,8 +59,8 @@ impl Housekeeping for Setting {
     }
 }
 
-/// Purges one batch: reads records that are due, deletes the expired ones, and puts off the others. Returns
-/// how many it read and how many it deleted.
+/// Purges one batch: reads records that are due, deletes the expired ones, and makes the others due at a
+/// later time. Returns how many it read and how many it deleted.
 async fn purge_once(
     session: &mut Session,
     setting: &Setting,

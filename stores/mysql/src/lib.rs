@@ -42,11 +42,12 @@ use idem_store_kit::sql::SharedStore;
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
 /// The store opens its own connections when it needs them, at most
 /// [`connections`](MySqlStoreBuilder::connections) for each runtime that calls it, and closes those that it
-/// no longer needs. A runtime that calls the store must have tokio's network enabled. Renewals, steps,
-/// releases and retries use the connections of the stores' own runtime, so a caller whose runtime is blocked
-/// keeps its lease. The store replaces a broken connection, and repeats the operations that were on it,
-/// within the [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session
-/// settings, so the store works through a pooler that shares sessions between its clients.
+/// no longer needs. A runtime that calls the store should have tokio's network enabled. Without it, a task of
+/// the store panics once in that runtime, and the store then uses its own runtime. Renewals, steps, releases
+/// and retries use the connections of the stores' own runtime, so a caller whose runtime is blocked keeps its
+/// lease. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session settings, so the
+/// store works through a pooler that shares sessions between its clients.
 ///
 /// The first process that connects creates the tables: `idem_records`, `idem_records_steps` and
 /// `idem_records_meta`. The store deletes expired records [from time to

@@ -14,8 +14,8 @@ pub(super) const COLUMNS: [&str; 15] = {
 };
 
 /// The first column that [`read`] expects in a row. It joins all columns of the record except the result,
-/// because each column of an answer costs the server and the driver more than its value does. `-` stands for
-/// no value, because an empty string is NULL in some SQL modes. The next column has the result; it is NULL if
+/// because each column of an answer costs the server and the driver more than its value does. `-` means no
+/// value, because an empty string is NULL in some SQL modes. The next column has the result; it is NULL if
 /// the record has no result, or if the result was not read.
 pub(super) const RECORD: &str = "CAST(CONVERT(CONCAT_WS(',', state, HEX(owner), fence, attempt, recovered, on_crash, \
      lease_until, retry_at, ttl, IFNULL(HEX(fingerprint), '-'), IFNULL(tombstone, '-'), created_at, IFNULL(completed_at, '-'), \
@@ -30,7 +30,7 @@ pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', 
 /// several. Only MariaDB is known to have microseconds in `@@timestamp`.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
-/// How far the end of time is from [`BLANK_CLOCK`].
+/// The distance from [`BLANK_CLOCK`] to the largest timestamp, where a sum that is too large ends.
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
 /// The clock for a decision that is made before the server's time is known. Later the statement adds the
@@ -133,7 +133,7 @@ impl Value<'_> {
 /// An instant of a record that was decided with [`BLANK_CLOCK`], as a sum with the server's clock.
 pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
-        // The instant is not relative to the clock, or is the end of time.
+        // The instant is not relative to the clock, or is the largest timestamp.
         None | Some(END) => Value::instant(instant),
         Some(later) => Value::Later(later),
     }

@@ -12,8 +12,8 @@ use crate::statements::Statements;
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, and does
-    /// not end that transaction. Empty if the server cannot do this.
+    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, without
+    /// ending that transaction. Empty if the server cannot do this.
     pub(crate) at_once: &'static str,
     /// The keys whose steps this process has recorded. Their completions take the long way (see `change`),
     /// because they must delete the steps.
@@ -22,6 +22,7 @@ pub(crate) struct Setting {
     pub(crate) connections: usize,
     /// About the longest text of one exchange for several operations, in bytes.
     pub(crate) most_bytes: usize,
-    /// Whether this process has read in the meta table, or written into it, that callers use transactions.
+    /// Whether this process knows that callers use transactions: it has read this fact from the meta table,
+    /// or stored it there.
     pub(crate) has_transactions: AtomicBool,
 }

@@ -188,7 +188,7 @@ impl Statements {
         text
     }
 
-    /// Marks that callers use transactions.
+    /// Stores the fact that callers use transactions.
     pub(super) fn announce(&self) -> String {
         format!(
             "{BEGIN}INSERT INTO {} (name, value) VALUES ('transactions', 1) ON DUPLICATE KEY UPDATE value = 1; {COMMIT}",

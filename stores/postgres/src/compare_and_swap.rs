@@ -70,7 +70,8 @@ impl<'t> Batch<'t> {
         with_locks.then(|| self.statements.lock_number(key))
     }
 
-    /// Answers all requests by [`replace`](Self::replace), which is repeated while others change the records.
+    /// Answers all requests by [`replace`](Self::replace), which is tried [`ROUNDS`] times at most if others
+    /// change the records.
     pub(super) async fn settle(mut self, session: &mut Session) -> Result<group_commit::Answers, Failure> {
         for _ in 0..ROUNDS {
             self.replace(session, false, None).await?;

@@ -1,5 +1,5 @@
-//! Purges, lists and inspects, and writes into the database that callers use transactions. Each operation
-//! runs on a separate connection.
+//! Purges, lists and inspects, and stores the fact that callers use transactions. Each operation runs on a
+//! separate connection.
 
 use std::sync::atomic::AtomicBool;
 
@@ -65,7 +65,7 @@ impl Housekeeping for Setting {
     }
 }
 
-/// Scope and key of a row; `None` if the page has no row.
+/// Scope and key of a row; `None` for the single row of an empty page.
 fn name(row: &PgRow) -> Result<Option<Name<'_>>, Unreadable> {
     let scope: Option<&[u8]> = column(row, 1, "scope")?;
     Ok(scope.zip(column(row, 2, "key")?))

@@ -80,7 +80,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
     integer(columns::micros(duration).min(LONGEST))
 }
 
-/// The number that stands for a word, such as a state, in a row.
+/// The number of a word, such as a state, in a row.
 pub(super) fn word(word: impl Word) -> i16 {
     i16::from(number_of(word))
 }

@@ -20,8 +20,8 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::Seen;
 use idem_store_kit::sql::{HELD, recorded, taken};
 
-/// A statement that the server always refuses. Its text explains why in the server's log and in
-/// `pg_stat_activity`.
+/// A statement that the server always refuses. Its text gives the reason to readers of the server's log and
+/// of `pg_stat_activity`.
 const SPOIL: &str = "SELECT 'idem: the result of a call could not be recorded; roll back'::integer";
 
 /// The row that the statement `take` returns.

@@ -14,8 +14,8 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// The time at which a purge first reads a new record. This is the earliest time at which the record can
-/// expire, unless `bring_forward` changes it.
+/// The time at which a purge first reads a new record: its creation plus its ttl, because it cannot expire
+/// earlier. If a later change makes it expire earlier, `bring_forward` sets an earlier time.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
 /// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";

@@ -69,11 +69,13 @@ impl SqliteStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, or the
-    /// path names a file that belongs to another program or a newer version.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened, created or
-    /// written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord) if it is
-    /// damaged. A file that belongs to another program or a newer version, or is damaged, stays unchanged.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the path
+    /// is not that of a file, the file belongs to another program or a newer version, or its disk allows no
+    /// write-ahead log. Also if [`must_exist`](Self::must_exist) is set, and the file is missing or has an
+    /// older layout. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened,
+    /// created or written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord)
+    /// if it is damaged. A file that belongs to another program or a newer version, or is damaged, stays
+    /// unchanged.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {

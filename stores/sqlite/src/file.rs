@@ -107,8 +107,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Takes the log that is beside the file now. This log stays there until the connection to the file is
-    /// closed.
+    /// Notes the identity of the log that is beside the file now. This log stays there until the connection
+    /// to the file is closed.
     fn at(path: &Path, file: Identity) -> Self {
         Self { file, log: log_of(path).map(|log| Identity::of(&log)), seen: None, idle: Vec::new() }
     }

@@ -58,8 +58,9 @@ use rusqlite::Connection;
 /// meanwhile. A process that opens a file cannot know to which file the log beside it belongs. So before you
 /// restore a backup, end all processes and move `-wal` and `-shm` away.
 ///
-/// A handle is cheap to clone. Dropping the last handle finishes the waiting operations. That blocks for a
-/// flush to disk, or at most for the busy timeout if another program holds a lock.
+/// A handle is cheap to clone. Dropping the last handle finishes the waiting operations, except claims whose
+/// callers are gone. That blocks for a flush to disk, or at most for the busy timeout if another program
+/// holds a lock.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

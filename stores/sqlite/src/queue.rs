@@ -106,7 +106,7 @@ struct State {
     waiting: VecDeque<Ticket>,
     /// The number of the last ticket.
     last: u64,
-    /// Since when the writer executes a batch.
+    /// When the running batch began; `None` if no batch runs.
     running_since: Option<Instant>,
     /// How many operations must wait before the writer is woken; 0 means one.
     wanted: usize,

@@ -65,7 +65,8 @@ pub(super) const LAYOUT: &[&str] = &["
     END;
 "];
 
-/// Statements that read the beginning of each tree, so that damage there is found when the file is opened.
+/// Statements that read the beginning of each table and index, so that damage there is found when the file is
+/// opened.
 const TOUCH: [&str; 5] = [
     "SELECT count(*) FROM (SELECT rowid FROM idem_records NOT INDEXED LIMIT 1)",
     "SELECT count(*) FROM (SELECT 1 FROM idem_records WHERE scope >= '' ORDER BY scope, key LIMIT 1)",
@@ -273,8 +274,8 @@ fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(),
         .into());
     }
     connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    // This first read creates the write-ahead log. From then on the log has an identity, so the log of
-    // another file is recognized.
+    // This first read creates the write-ahead log, so the store can note the log's identity. If the file is
+    // replaced later, the store recognizes the old file's log beside the new file.
     Ok(connection.query_row("PRAGMA data_version", (), |_| Ok(()))?)
 }
 

@@ -35,9 +35,9 @@ const LONGEST_PART: usize = 200;
 /// The name of a record's object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ObjectName {
-    /// The scope, in `A-Z a-z 0-9 _ - =`, of 1 to 200 bytes.
+    /// The encoded scope: 1 to 200 bytes of `A-Z a-z 0-9 _ - =`.
     pub scope: String,
-    /// The key, in the same way.
+    /// The key, encoded in the same way.
     pub key: String,
 }
 

@@ -38,9 +38,9 @@ const PURGED_AT_ONCE: usize = 500;
 /// Renewals and releases run in the [stores' own thread](crate::own_runtime), and all other requests run in
 /// the caller's task. All of them use the timers and connections of that thread.
 ///
-/// The lease and the expiry of a record include the clock skew, because the clock of the process that writes
-/// them may be behind the others. So when any clock reaches the recorded end, the clock of that process has
-/// reached the end without the skew.
+/// The clock of the process that writes a record may be behind the others. So the store adds the clock skew
+/// to the end of the lease and to the expiry before it writes them. When any clock reaches the written time,
+/// the writer's clock has reached the time that the protocol decided.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
@@ -208,7 +208,7 @@ impl<C: CompareAndSwap> CasStore<C> {
     }
 
     /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is what
-    /// the object probably contains; without a guess, the first decision reads the object.
+    /// the object probably contains; without a guess, the store reads the object before the first decision.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,
@@ -236,8 +236,8 @@ impl<C: CompareAndSwap> CasStore<C> {
                                 return Err(StoreError::unavailable("others keep changing this record"));
                             }
                         },
-                        // A guess must not decide an answer without a write, so the next decision reads the
-                        // object.
+                        // Without a write, nothing has confirmed the guess. So the store reads the object and
+                        // decides again.
                         None if is_guess => None,
                         None => return Ok(answer),
                     };
@@ -257,7 +257,7 @@ impl<C: CompareAndSwap> CasStore<C> {
     ) -> Result<Put<C::Revision>, StoreError> {
         let skew = self.settings.clock_skew;
         let (seen, revision) = seen.unzip();
-        // Times that the transition took over from the record already include the skew.
+        // Times that the transition copied from the old record already include the skew.
         if seen.as_ref().is_none_or(|seen| seen.lease_until != record.lease_until) {
             record.lease_until = record.lease_until.after(skew);
         }

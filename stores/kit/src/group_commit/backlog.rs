@@ -21,7 +21,7 @@ const READS_ABREAST: usize = 2;
 /// If at least this many operations of one kind wait and they fill a batch, the batch does not wait for
 /// running batches.
 const MANY: usize = 256;
-/// A batch that has run for longer than this does not hold up other batches, because it may be waiting for a
+/// A batch that has run for this long no longer keeps other batches waiting, because it may be waiting for a
 /// locked row.
 const PATIENCE: Duration = Duration::from_millis(20);
 

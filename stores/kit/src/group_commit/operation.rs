@@ -63,8 +63,9 @@ impl Operation {
         Self { key: key.clone(), op }
     }
 
-    /// Whether only the caller, in its own runtime, depends on this operation. Other callers also depend on a
-    /// renewal or a release.
+    /// Whether this operation may run in its caller's runtime: a read, a claim, a step or a result. All other
+    /// operations, above all renewals and releases, run in the stores' own runtime, which no caller can
+    /// block.
     pub(super) const fn is_only_for_its_caller(&self) -> bool {
         use Request::{Claim, Complete, RecordStep};
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))

@@ -24,7 +24,8 @@ const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When this value is dropped, operations that wait or run are still completed.
+/// The queues of one store. When this value is dropped, running and waiting operations are still completed,
+/// except waiting ones that nobody needs.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
@@ -125,7 +126,8 @@ fn ask_again<S: Server>(
     })
 }
 
-/// Waits for the answer to an operation in the queue; the operation continues when this future is dropped.
+/// Waits for the answer to an operation in the queue. If this future is dropped, an operation that runs
+/// continues. An operation that still waits then runs only if others need its effect.
 async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
 }
@@ -135,8 +137,8 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, and
-    /// with `apart`, puts it into the queue of the stores' own runtime.
+    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, or
+    /// if `apart` is `true`, puts it into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,

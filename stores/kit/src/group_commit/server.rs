@@ -56,8 +56,8 @@ pub trait Server: Send + Sync + 'static {
     const CHANGES_ABREAST: usize = 1;
 
     /// Whether the stores' own runtime repeats the operations that a batch in a caller's runtime left without
-    /// an answer. Set this if a batch may hold locks between two exchanges, because then a caller that blocks
-    /// its thread would hold up other processes.
+    /// an answer. Set this if a batch may hold locks between two exchanges. Otherwise, a caller that blocks
+    /// its thread would keep other processes waiting for these locks.
     const REPEATS_APART: bool = false;
 
     /// The index of an operation's kind in [`KINDS`](Self::KINDS).

@@ -1,4 +1,5 @@
-//! Looks after the queues of a store, in the stores' own runtime, by a clock that no test pauses.
+//! A task that checks the queues of a store again and again, in the stores' own runtime, by a clock that no
+//! test pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};

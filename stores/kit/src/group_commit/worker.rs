@@ -17,7 +17,7 @@ use super::server::{Failure, Server};
 
 /// How many times a batch is attempted at most if other transactions conflict with it.
 const ROUNDS: usize = 3;
-/// The pause between two attempts.
+/// The pause before the next attempt after such a conflict.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs batches until there is no more work.

@@ -161,7 +161,7 @@ impl<O: Opener> Connector<O> {
         let is_transient = refusals.iter().any(|(_, error)| error.is_transient());
         let each = refusals.iter().map(|(host, error)| {
             let error = error.to_string();
-            // Leaves out the words with which every error of its kind begins.
+            // Leaves out the words with which all errors of the same kind begin.
             let detail = error.split_once(": ").map_or(&*error, |(_, detail)| detail);
             format!("{}: {detail}", O::address(&self.source.base(host.index())))
         });

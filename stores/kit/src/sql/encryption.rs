@@ -26,7 +26,7 @@ impl Encryption {
         }
     }
 
-    /// Warns, once per process and product, about connections to another machine that may not be encrypted,
+    /// Warns, once per process and product, about connections to another machine that may be unencrypted,
     /// because passwords and results go over the network.
     pub fn report(self, product: &'static str) {
         static REPORTED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
@@ -45,7 +45,8 @@ impl Encryption {
         }
     }
 
-    /// Adds a finding about all servers of a store. It is weak if any connection may not be encrypted.
+    /// Adds a finding about all servers of a store. It is weak if a connection to another machine may be
+    /// unencrypted.
     pub(super) fn find(servers: &[Self], inspection: &mut Inspection) {
         let open = servers.iter().find_map(|server| match server {
             Self::Open(why) => Some(why),

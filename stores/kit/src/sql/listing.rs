@@ -6,9 +6,9 @@ use idem_core::protocol::{Record, Timestamp};
 use super::Name;
 use crate::columns::Unreadable;
 
-/// The page with these rows. `name` reads the scope and the key of a row. If the page has no records, `rows`
-/// may have one row, for which `name` returns `None`. `record` reads the record of a row, with an empty value
-/// in place of its result, and the length of that result.
+/// The page with these rows. `name` reads the scope and the key of a row. For an empty page, the server may
+/// return one row without a record; for this row, `name` returns `None`. `record` reads the record of a row,
+/// with an empty value in place of its result, and the length of that result.
 ///
 /// # Errors
 ///

@@ -16,8 +16,8 @@ use crate::hints::Hints;
 use crate::own_runtime::apart;
 use crate::purging::Purging;
 
-/// Purges, lists and inspects, and writes into the table that callers use transactions. Each operation runs
-/// on a separate connection, so that no request waits for it.
+/// Purges, lists and inspects, and stores the fact that callers use transactions. Each operation runs on a
+/// separate connection, so that no request waits for it.
 pub trait Housekeeping: Server<Session: Session> {
     /// How the server's connections are opened.
     type Opener: Opener<Session = Self::Session>;
@@ -49,10 +49,11 @@ pub trait Housekeeping: Server<Session: Session> {
         session: &mut Self::Session,
     ) -> impl Future<Output = Result<Inspection, Failure>> + Send;
 
-    /// Whether this process has read in the table, or written into it, that callers use transactions.
+    /// Whether this process knows that callers use transactions: it has read this fact from the server, or
+    /// stored it there.
     fn has_transactions(&self) -> &AtomicBool;
 
-    /// Writes into the table that callers use transactions.
+    /// Stores the fact that callers use transactions, for all processes.
     fn mark_transactions(
         &self,
         session: &mut Self::Session,
@@ -95,12 +96,13 @@ impl<S: Housekeeping> SharedStore<S> {
         self.queues.server()
     }
 
-    /// The queues, for work that outlives a call.
+    /// The queues, for work that continues after the caller has dropped its future.
     fn queues(&self) -> Arc<Queues<S>> {
         self.queues.clone()
     }
 
     /// Runs an operation, and repeats it if the answer was lost or the server was unavailable for a moment.
+    /// An [`Op::Forget`] whose answer was lost is not repeated.
     ///
     /// # Errors
     ///
@@ -206,8 +208,8 @@ impl<S: Housekeeping> SharedStore<S> {
         apart(inspecting).await
     }
 
-    /// Writes into the table that callers use transactions, so that all processes notice a key that a
-    /// transaction has taken.
+    /// Stores the fact that callers use transactions, so that all processes notice a key that a transaction
+    /// has taken.
     ///
     /// # Errors
     ///

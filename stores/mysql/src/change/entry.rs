@@ -23,7 +23,7 @@ pub(super) struct Entry<'k> {
     /// The record after the changes so far. It has blanks in place of the steps on the server, except for a
     /// step that a request was compared with.
     pub(super) record: Option<Record>,
-    /// Whether the result of the record was not read.
+    /// Whether the record has a result that was too large to read together with others.
     pub(super) is_large: bool,
     has_changed: bool,
     /// How many steps of the record are on the server.

@@ -1,7 +1,7 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Passes on a message of the server only if the message cannot contain a value. Many messages repeat a part
-//! of the statement, which may be a key.
+//! Repeats a message of the server only if the message cannot contain a value. Many messages repeat a part of
+//! the statement, which may be a key.
 
 use sqlx::Error;
 use sqlx::mysql::MySqlDatabaseError;

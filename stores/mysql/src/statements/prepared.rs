@@ -13,8 +13,8 @@ use idem_core::RecordKey;
 use idem_core::protocol::Record;
 use idem_store_kit::sql::name;
 
-/// The completion of one record. Both records were decided with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK);
-/// `before` has only the fields that the request names.
+/// The completion of one record. `before` has only the state `InFlight` and the request's owner and fence.
+/// `protocol::complete` made `after` from it with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK).
 pub(crate) struct Completion<'t> {
     pub(crate) key: &'t RecordKey,
     pub(crate) before: Record,

@@ -23,8 +23,8 @@ impl Statements {
         )
     }
 
-    /// Lets a purge read a record again at its `expires_at`, or, if it has none, after its `ttl`, within the
-    /// limits above.
+    /// Lets a purge read a record again at its `expires_at`, or, if it has none, after its `ttl`, but not
+    /// before [`SOONEST`] and not after [`LATEST`].
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",

@@ -23,7 +23,7 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
-    /// Drops this many nested `begin`s before their answer, and goes on.
+    /// Drops this many nested `begin`s before their answer, and continues.
     Nests {
         times: u32,
         returns: bool,

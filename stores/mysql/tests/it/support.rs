@@ -13,7 +13,8 @@ pub(crate) use crate::sql_servers::*;
 /// Large enough for the kit's results, small enough for a test of the limit.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// The URL of a user whose sessions prepare nothing, as on MySQL, so all its writes go the long way.
+/// The URL of a user whose sessions prepare no statements, as on MySQL. So the store always reads and locks
+/// the rows before it writes (the long way).
 pub(crate) fn long_way(server: &MariaDb) -> String {
     // `if not exists`, because other tests on this shared server create the same user.
     let user = format!(

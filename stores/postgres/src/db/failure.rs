@@ -1,6 +1,7 @@
 //! Translates errors of the server and the driver, with advice for a person.
 //!
-//! Passes on only an error's code and message, because the detail of an error may contain a row with its key.
+//! Repeats only the code and the message of a server's error, because the error's detail may contain a row
+//! with its key.
 
 use sqlx::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -49,9 +50,9 @@ fn of_error(error: &PgDatabaseError) -> Failure {
     let refused = refused(code, message);
     match (class, code) {
         (_, READ_ONLY) => Failure::ReadOnly(refused),
-        // Another client has used the session. So the store's statements are gone, another statement has the
-        // name of one, or a transaction is open that this store did not begin. `CANNOT_CONNECT_NOW`: the
-        // server is starting or stopping.
+        // Another client has used the session. So the store's prepared statements are gone, another statement
+        // has one of their names, or a transaction is open that this store did not begin.
+        // `CANNOT_CONNECT_NOW`: the server is starting or stopping.
         ("25" | "26", _) | (_, DUPLICATE_STATEMENT | CANNOT_CONNECT_NOW) => Failure::Broken(refused),
         _ => Failure::Refused(refused),
     }

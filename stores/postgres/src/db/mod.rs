@@ -11,6 +11,6 @@ pub mod session;
 pub mod settings;
 pub mod source;
 
-/// The server's time when it evaluates this expression, in microseconds. A statement does so after its
-/// snapshot was taken.
+/// The server's time when it evaluates this expression, in microseconds. A statement evaluates it after
+/// taking its snapshot.
 pub const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";

@@ -131,8 +131,8 @@ enum State {
 /// Creates the layout if it is missing, migrates an older layout, and refuses a newer one. With `must_exist`,
 /// it also refuses a missing or an older layout.
 ///
-/// The building of an index has no time limit, and other processes that start wait for it. Each other part of
-/// the migration ends within the connector's timeout.
+/// The building of an index has no time limit, and new processes wait for it. Each other part of the
+/// migration ends within the connector's timeout.
 pub(super) async fn prepare<N: Named>(
     connector: &Connector,
     schema: Option<&Identifier>,

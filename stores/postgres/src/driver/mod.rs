@@ -51,8 +51,8 @@ pub trait DriverTransaction: Send {
     /// A savepoint that was set.
     type Savepoint: Send;
 
-    /// Whether a transaction is open, as far as the driver knows. Drivers whose type is always an open
-    /// transaction return `true`.
+    /// Whether a transaction is open, as far as the driver knows. A type that is always an open transaction
+    /// returns `true`.
     fn is_open(&mut self) -> bool;
 
     /// Runs one statement and returns all its rows, with columns in PostgreSQL's binary format.

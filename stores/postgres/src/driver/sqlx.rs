@@ -103,7 +103,7 @@ impl DriverTransaction for PgConnection {
         while PgTransactionManager::get_transaction_depth(self) > 0 {
             PgTransactionManager::start_rollback(self);
         }
-        // Uses `begin`, because the driver queues no other given statement without waiting.
+        // Uses `begin`, because the driver has no other method that queues a given statement without waiting.
         let end = PgTransactionManager::begin(self, Some(AssertSqlSafe(END_SESSION).into_sql_str()));
         let _ = WithoutDestructor(Some(Box::pin(end))).now_or_never();
     }

@@ -56,7 +56,7 @@ async fn a_claim_finds_the_key_of_a_transaction_and_takes_few_locks_at_a_time() 
     }
     let record = store.get(&key("released")).await.unwrap().unwrap();
     assert_eq!(record.state, State::Released, "the claim leaves the record as it was");
-    // Another process, with many claims in one batch.
+    // Another process makes many claims at once.
     count_locks(&server, &table);
     let claims = (0..300).map(|number| {
         let (other, name) =

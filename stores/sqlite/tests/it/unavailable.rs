@@ -23,8 +23,8 @@ use tempfile::TempDir;
 use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An operation fails at most this long after its timeout. This allows for a busy machine that stops a
-/// thread, but an operation with the default timeout would fail later than this.
+/// How long after its timeout an operation may fail at the latest, because a busy machine may stop a thread.
+/// With [`PATIENCE`], the sum is the default timeout, so an operation with the default timeout fails later.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {

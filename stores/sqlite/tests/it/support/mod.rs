@@ -41,7 +41,8 @@ pub fn number(path: &Path, query: &str) -> i64 {
     sqlite(path).query_row(query, (), |row| row.get(0)).unwrap()
 }
 
-/// Renames a database of this folder, with the files beside it that have these suffixes.
+/// Renames the files of a database in this folder that have these suffixes. The empty suffix is that of the
+/// database itself.
 pub fn rename(folder: &TempDir, from: &str, to: &str, suffixes: &[&str]) {
     for suffix in suffixes {
         let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));
@@ -49,7 +50,7 @@ pub fn rename(folder: &TempDir, from: &str, to: &str, suffixes: &[&str]) {
     }
 }
 
-/// A database and all the files beside it.
+/// The suffixes of a database and of all files beside it.
 pub const WHOLE: &[&str] = &["", "-wal", "-shm"];
 
 pub fn integrity(path: &Path) -> String {
