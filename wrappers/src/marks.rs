@@ -56,9 +56,9 @@ pub(super) struct Mark {
 
 /// What is known about the marks of this layer. The clones of the layer's store share this value.
 pub(super) struct Marks {
-    /// Whether the marks need no comparison any more.
+    /// Whether a comparison of the marks succeeded, or this store does not compare them at all.
     are_settled: AtomicBool,
-    /// When the last check ended with an error, and the error.
+    /// The last check that failed: when it ended, and its error.
     last: Mutex<Option<(Instant, StoreError)>>,
     /// The owner that claims the marks. It is the same for each check, so that a check continues where an
     /// interrupted check stopped.
