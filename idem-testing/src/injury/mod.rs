@@ -42,8 +42,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 }
 
 /// Runs `body` once without injuries. If this run succeeds, runs `body` once more for each place that the run
-/// passed and each injury that is possible there. The places are the operations on the trial's store that
-/// [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
+/// passed (the report calls it a point) and each injury that is possible there. The places are the operations
+/// on the trial's store that [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
 /// [`idempotent_test`](crate::idempotent_test) generates a call of this function.
 ///
 /// ```
