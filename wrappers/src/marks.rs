@@ -1,4 +1,4 @@
-//! The record that a layer leaves in the store, so that a process with another key is refused.
+//! A mark: a record that a layer leaves in the store, so that a process with another key is refused.
 //!
 //! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a
 //! check value of that key, but never the key. A mark is an ordinary record under a scope that no operation
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Layer {
     /// The layer's name in its marks.
     pub(super) name: &'static str,
-    /// The text of the error if the store has another mark.
+    /// The text of the error if a mark in the store belongs to another key.
     pub(super) differs: &'static str,
 }
 
