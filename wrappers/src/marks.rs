@@ -66,7 +66,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Marks that are compared at the first use, unless they `are_settled`.
+    /// Marks that are compared at the first use, or never if `are_settled` is true.
     pub(super) fn new(are_settled: bool) -> Arc<Self> {
         let are_settled = AtomicBool::new(are_settled);
         Arc::new(Self { are_settled, last: Mutex::default(), owner: Owner::random() })

@@ -122,9 +122,9 @@ impl Reconnecting {
         current.insert(apart(connecting).boxed().shared()).clone()
     }
 
-    /// Sends the commands on the connection. Takes the connection out of use if an error tells that it no
-    /// longer works, or that its server may not be the master any more. An error of the server is returned as
-    /// an answer.
+    /// Sends the commands on the connection. Stops using the connection if an error shows that the connection
+    /// no longer works, or that its server may not be the master any more. An error of the server is returned
+    /// as an answer.
     async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let attempt = self.attempt();
         let (opened, mut connection) = attempt.clone().await?;

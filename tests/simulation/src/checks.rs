@@ -303,7 +303,8 @@ impl State {
         }
     }
 
-    /// Whether the key was released after this run without any disturbance.
+    /// Whether nothing could keep this run from releasing its key: all its steps are recorded, it has no
+    /// deadline, and nothing went wrong in its process or the store since it began.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
@@ -454,7 +455,7 @@ impl State {
     /// Checks a release that is sent again, if no step was under way when it was last sent: each ended step
     /// must be recorded.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
-        // If another call has the key, the store refuses the steps for good.
+        // If another call has the key, or the record is gone, the store refuses the steps each time.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
             return;
         }
