@@ -57,7 +57,8 @@ impl Caching {
         Self { entries, max_bytes: MAX_BYTES, ask_again_after: ASK_AGAIN_AFTER }
     }
 
-    /// Keeps at most this many bytes together, including keys and a small amount for each entry.
+    /// Limits the bytes of all cached results together; 64 MiB unless set. The keys and about 256 bytes for
+    /// each result count, too.
     pub const fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
@@ -196,16 +197,16 @@ impl Shared {
         self.entries.remove(key);
     }
 
-    /// Drops the cached result of a key when a `forget` begins and again when it ends, with or without
-    /// success, so that no result that was read before the deletion stays cached.
+    /// Drops the cached result of a key when a `forget` begins, and again when it succeeds, fails or is
+    /// dropped, so that no result that was read before the deletion stays cached.
     fn forgetting(&self, key: &RecordKey) -> ScopeGuard<(), impl FnOnce(())> {
         self.drop_entry(key);
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// Until when memory may return this replay, which answered a claim that was sent at `asked`. This is at
-    /// most `ask_again_after` and at most the record's `ttl` after `asked`. If the time is too late for an
-    /// `Instant`, returns `None`, and the replay is not cached.
+    /// The time until which memory may return this replay. The claim that it answered was sent at `asked`.
+    /// Memory may return it for `ask_again_after`, or for the record's `ttl` if that is shorter, counted from
+    /// `asked`. If the time is too late for an `Instant`, returns `None`, and the replay is not cached.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

@@ -19,11 +19,12 @@ const WORTH_IT: usize = 256;
 
 const LEVEL: i32 = 3;
 
-/// A store that keeps a result in a Zstandard frame if that makes it smaller: the return type of
-/// [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
+/// A store that keeps a result of 256 bytes or more as a Zstandard frame if the frame is smaller: the return
+/// type of [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
 /// This store can read results that were stored without compression. A store without the wrapper cannot read
-/// compressed results, so enable the wrapper in every reader before you enable it in the first writer.
+/// compressed results, so enable the wrapper in all programs that only read results before you enable it in
+/// the first program that records results.
 pub type Compressed<S> = Transformed<S, Compression>;
 
 /// The transform of a [`Compressed`] store.

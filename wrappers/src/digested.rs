@@ -94,7 +94,7 @@ impl KeyDigests {
 
     /// The cipher for this record's fingerprints. A store compares fingerprints, so equal fingerprints must
     /// stay equal, and reading must return what was written. The cipher may be applied to each half
-    /// separately, because two different fingerprints do not have a half in common.
+    /// separately, because in practice two different fingerprints have no half in common.
     fn permutation(&self, name: &RecordKey) -> Aes256 {
         let key = self.hmac(&["idem fingerprint 1", name.scope().as_str(), name.key().as_str()]);
         Aes256::new((&*key).into())

@@ -1,4 +1,4 @@
-//! The record that a layer leaves in the store, so that a process with another key is refused.
+//! A mark: a record that a layer leaves in the store, so that a process with another key is refused.
 //!
 //! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a
 //! check value of that key, but never the key. A mark is an ordinary record under a scope that no operation
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Layer {
     /// The layer's name in its marks.
     pub(super) name: &'static str,
-    /// The text of the error if the store has another mark.
+    /// The text of the error if a mark in the store belongs to another key.
     pub(super) differs: &'static str,
 }
 
@@ -56,9 +56,9 @@ pub(super) struct Mark {
 
 /// What is known about the marks of this layer. The clones of the layer's store share this value.
 pub(super) struct Marks {
-    /// Whether the marks need no comparison any more.
+    /// Whether a comparison of the marks succeeded, or this store does not compare them at all.
     are_settled: AtomicBool,
-    /// When the last check ended with an error, and the error.
+    /// The last check that failed: when it ended, and its error.
     last: Mutex<Option<(Instant, StoreError)>>,
     /// The owner that claims the marks. It is the same for each check, so that a check continues where an
     /// interrupted check stopped.
@@ -66,7 +66,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Marks that are compared at the first use, unless they `are_settled`.
+    /// Marks that are compared at the first use, or never if `are_settled` is true.
     pub(super) fn new(are_settled: bool) -> Arc<Self> {
         let are_settled = AtomicBool::new(are_settled);
         Arc::new(Self { are_settled, last: Mutex::default(), owner: Owner::random() })

@@ -47,7 +47,7 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
     /// without keys.
     const LAYER: Option<Layer> = None;
 
-    /// The marks of the layer's keys, which the store keeps.
+    /// The marks that the store keeps for the layer's keys.
     fn marks(&self) -> Vec<Mark> {
         Vec::new()
     }

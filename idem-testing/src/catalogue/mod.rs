@@ -14,9 +14,9 @@ pub use differences::differences;
 /// existing records. With `IDEM_UPDATE=1` in the environment it writes the file instead; then review the
 /// differences when you commit the file.
 ///
-/// The path is relative to the package, because cargo runs tests there. Functions that the test binary itself
-/// annotates are part of its catalogue; see [`assert_catalogue_of`] to leave them out. A crate that the test
-/// never names is not linked and not in the catalogue; name it with `use my_service as _;`.
+/// The path is relative to the package, because cargo runs tests there. Annotated functions in the test
+/// binary itself are part of its catalogue; see [`assert_catalogue_of`] to leave them out. A crate that the
+/// test never names is not linked and not in the catalogue; name it with `use my_service as _;`.
 ///
 /// ```no_run
 /// #[test]

@@ -140,8 +140,8 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner that has a `recover` function, under the `in_doubt` policy. It can settle a
-    /// doubt.
+    /// A claim by a new owner that has a `recover` function, under the `in_doubt` policy. Such a claim can be
+    /// granted even if the key is in doubt.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
     }

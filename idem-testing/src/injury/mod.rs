@@ -1,4 +1,4 @@
-//! Runs a test body many times, each time with one injury at another place.
+//! Runs a test body once without an injury, and then many times, each time with one injury at one place.
 //!
 //! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store`
 //! and `trial` report to it each place that they reach; `panics` keeps a run from printing its panics.
@@ -42,8 +42,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 }
 
 /// Runs `body` once without injuries. If this run succeeds, runs `body` once more for each place that the run
-/// passed and each injury that is possible there. The places are the operations on the trial's store that
-/// [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
+/// passed (the report calls it a point) and each injury that is possible there. The places are the operations
+/// on the trial's store that [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
 /// [`idempotent_test`](crate::idempotent_test) generates a call of this function.
 ///
 /// ```

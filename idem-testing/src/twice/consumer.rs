@@ -61,9 +61,9 @@ impl<M: Delivery> Delivery for Redelivery<'_, M> {
 
 impl<E: Display> Twice<Consumer<E>> {
     /// Delivers each message of a stream several times, one message after the other, and then settles it
-    /// once, as [`Consumer::run`] would: see [`Twice`]. Two deliveries go to two workers at the same time,
-    /// which die as soon as their handlers wait. Each further pair of workers dies one wait later. The last
-    /// delivery comes as if the acknowledgement had been lost.
+    /// once, as [`Consumer::run`] would: see [`Twice`]. Two workers get a delivery at the same time, and die
+    /// as soon as their handlers wait. Each further pair of workers dies one wait later. The last delivery
+    /// comes as if the acknowledgement had been lost.
     ///
     /// # Panics
     ///

@@ -44,9 +44,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///    most. So a handler is dropped at each of its awaits, unless it runs in a task of its own.
 /// 2. The request arrives once more, as if its client had never read the answer.
 ///
-/// All answers must be the same, except those that ask the client to try again: 401, 403, 407, 408, 425, 429
-/// and 5xx. While the key is in flight (409 with `Retry-After`, or the 202 of a long operation), the request
-/// is repeated. [`effects`](Self::effects) may rise by one. Requests without the header pass unchanged.
+/// All answers must be the same, except those after which a client may try again: 401, 403, 407, 408, 425,
+/// 429 and 5xx. While the key is in flight (409 with `Retry-After`, or the 202 of a long operation), the
+/// request is repeated. [`effects`](Self::effects) may rise by one. Requests without the header pass
+/// unchanged.
 ///
 /// | wrapped | repeated |
 /// |---|---|

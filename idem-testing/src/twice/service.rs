@@ -92,7 +92,7 @@ impl Answer for Whole {
     fn kind(&self) -> AnswerKind {
         let may_retry = metadata(self, "retry-after").is_some();
         match (metadata(self, "grpc-status"), self.0.status.as_u16()) {
-            // 10 is `ABORTED`. The second list has the codes that `GrpcIdempotencyLayer` records.
+            // 10 is `ABORTED`. `GrpcIdempotencyLayer` records answers with the codes in the second pattern.
             (Some(b"10"), _) if may_retry => AnswerKind::InFlight,
             (Some(b"0" | b"3" | b"5" | b"6" | b"9" | b"11"), _) => AnswerKind::Final,
             (Some(_), _) => AnswerKind::Retryable,

@@ -58,7 +58,7 @@ fn a_call_survives_every_injury_of_reading_its_steps() {
     assert_eq!((report.places(), report.runs()), (7, 1 + 7 * 7), "{report}");
 }
 
-/// The first call reads its record in the background, a second after its body began.
+/// The first call reads its record in the background, one second after its body began.
 #[test]
 fn a_worker_that_is_dead_or_paused_does_not_read() {
     let report = injure("reads in the background", async |trial: Trial| {

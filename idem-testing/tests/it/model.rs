@@ -12,8 +12,8 @@ use support::model::Bounded;
 use support::protocol::OnCrash::{self, InDoubt, Rerun};
 use support::setup::Setup;
 
-/// Explores the first setup completely; with `IDEM_MODEL=full`, the second one. Fails if a situation that
-/// must occur does not occur, because then the bounds are too narrow to prove much.
+/// Explores `reduced` completely, or `full` with `IDEM_MODEL=full` in the environment. Fails if a situation
+/// that must occur does not occur, because then the bounds are too narrow to prove much.
 fn explore(reduced: Setup, full: Setup) {
     let is_full = std::env::var("IDEM_MODEL").is_ok_and(|run| run == "full");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -31,7 +31,7 @@ pub(crate) struct Filter {
     key_prefix: String,
 }
 
-/// Parses a state; `None` stands for records that cannot be read.
+/// Parses a state; `None` means the records that cannot be read.
 fn state() -> impl TypedValueParser<Value = Option<State>> {
     PossibleValuesParser::new([
         PossibleValue::new("in-flight").alias("in_flight"),

@@ -85,8 +85,8 @@ impl Objects {
     }
 }
 
-/// A client with the machine's root certificates. It also accepts `http` endpoints: it ignores the client's
-/// options, such as `AWS_ALLOW_HTTP`.
+/// A client with the machine's root certificates. It also accepts `http` endpoints, because it ignores the
+/// options that `object_store` passes, such as `AWS_ALLOW_HTTP`.
 #[derive(Debug)]
 struct Https(HttpsConnector<TcpConnector>);
 

@@ -47,9 +47,9 @@ pub(crate) fn host(request: &Request) -> &str {
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
 }
 
-/// Whether this request comes from the console's own pages and not from a page of another site, as
-/// `Sec-Fetch-Site` shows, if the browser sends this header. For a form, `Origin` must show this, too. A
-/// person may follow a link from another site to the console.
+/// Whether no page of another site made this request. If the browser sends `Sec-Fetch-Site`, that header must
+/// be `same-origin` or `none`, unless the person follows a link to the console. A form must also have the
+/// console's own `Origin`.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);

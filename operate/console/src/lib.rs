@@ -27,8 +27,9 @@
 //! # What it costs
 //!
 //! Pages that list or count walk through the store. Only one walk runs at a time, in a separate task, and
-//! serves all requests. A page waits at most 5 seconds for the next walk, and then shows the last figures and
-//! their age. `/metrics` returns the same figures for Prometheus. The service must run in a tokio runtime.
+//! serves all requests that need it. A page waits at most 5 seconds for each walk that it needs, and then
+//! shows the last figures and their age. `/metrics` returns the same figures for Prometheus. The service must
+//! run in a tokio runtime.
 
 mod app;
 mod forms;

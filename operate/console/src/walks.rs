@@ -109,8 +109,8 @@ impl Walks {
         }
     }
 
-    /// Returns the running walk of this query, after it has begun one if none runs. Returns `None` if the
-    /// last result is fresh.
+    /// Returns the running walk of this query, or a new one if none runs. Returns `None` if the last result
+    /// is fresh.
     fn begin(self: &Arc<Self>, query: &Query) -> Result<Option<watch::Receiver<()>>> {
         let mut slots = locked(&self.slots);
         if slots.len() >= CAPACITY && !slots.contains_key(query) {

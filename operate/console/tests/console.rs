@@ -456,8 +456,8 @@ async fn a_scrape_that_gives_up_ends_no_walk_and_a_later_one_gets_its_figures() 
         at.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap()
     };
     let begun = looked_at(&text);
-    // The first walk took 11 s. The next walk is held up, so the response has the figures of the first walk,
-    // with their time.
+    // The first walk took 11 s. The next walk waits for a permit, so the response has the figures of the
+    // first walk, with their time.
     tokio::time::advance(Duration::from_secs(100)).await;
     let Answered { status, body: text, .. } = get(&app, "/idem/metrics").await;
     assert_eq!((status, looked_at(&text)), (StatusCode::OK, begun));

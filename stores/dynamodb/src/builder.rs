@@ -25,7 +25,7 @@ impl DynamoDbStoreBuilder {
         Self { client, names: Names::new(table), settings: CasSettings::default() }
     }
 
-    /// The name of the partition key, a string; `id` unless set.
+    /// The name of the partition key, which must be a string; `id` unless set.
     pub fn partition_key(mut self, name: &str) -> Self {
         self.names.partition_key = name.into();
         self

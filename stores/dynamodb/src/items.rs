@@ -88,7 +88,8 @@ impl CompareAndSwap for Table {
             Some(seen) => {
                 request.condition_expression(unchanged()).expression_attribute_values(":seen", seen.clone())
             }
-            // The condition is on the key, because an item of another program has no revision.
+            // The condition is that the key is free. A condition that no revision exists would also hold for
+            // an item of another program, and this request would overwrite that item.
             None => request
                 .condition_expression("attribute_not_exists(#id)")
                 .expression_attribute_names("#id", &self.names.partition_key),

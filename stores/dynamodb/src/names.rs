@@ -82,8 +82,8 @@ impl Names {
         key
     }
 
-    /// The values of a primary key: the partition key and the sort key. The second is empty in a table
-    /// without a sort key.
+    /// The values of a primary key: the partition key and the sort key. In a table without a sort key, the
+    /// value of the sort key is empty.
     pub(super) fn values<'i>(&self, key: &'i Item) -> Option<(&'i str, &'i str)> {
         let text = |name: &String| key.get(name)?.as_s().ok().map(String::as_str);
         let sort = self.sort_key.as_ref().and_then(|(name, _)| text(name));

@@ -19,8 +19,8 @@ use crate::MAX_OBJECT_BYTES;
 /// How many locks the files share.
 const LOCKS: u32 = 256;
 
-/// How long a write waits for its lock. There is a limit, because another process may have stopped while it
-/// held the lock.
+/// How long a write waits for its lock. There is a limit, because another process may hang while it holds the
+/// lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The subfolder that contains the locks. No scope has this name, because the encoded name of a scope has
@@ -86,8 +86,8 @@ impl Folder {
         }
     }
 
-    /// If the content of the file is `seen`, replaces it by `new`. `None` means that there is no file.
-    /// Returns whether the content was `seen`.
+    /// If the content of the file is `seen`, replaces it by `new`. As `seen`, `None` means that there is no
+    /// file; as `new`, it deletes the file. Returns whether the content was `seen`.
     fn swap(&self, name: &ObjectName, seen: Option<&Bytes>, new: Option<&Bytes>) -> io::Result<bool> {
         let (path, lock) = (self.file(name), self.lock(name)?);
         if content(&path)?.as_ref() != seen {

@@ -18,7 +18,8 @@ use idem_core::inspection::{Inspection, Standing};
 use idem_core::{StoreError, StoreErrorKind};
 use idem_store_kit::retry::retried_with_cause;
 
-/// The oldest supported major version. It has `PEXPIRETIME`, and passes error codes through a script.
+/// The oldest supported major version. From this version on, Redis has `PEXPIRETIME`, and an error inside a
+/// script keeps its error code.
 const OLDEST: u32 = 7;
 
 /// The subject of the finding about eviction.

@@ -1,8 +1,8 @@
 //! Connections to the server, and when to replace one.
 //!
 //! This module knows nothing about records. The stores' own runtime drives the shared connection, so that a
-//! caller whose thread is blocked or whose runtime ended holds up no other caller. The faster connections are
-//! in `runtime_connections`.
+//! caller whose thread is blocked or whose runtime ended does not delay other callers. The faster connections
+//! are in `runtime_connections`.
 //!
 //! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose
 //! server was a master and became a replica, and it retries by itself in addition to `retried`.
@@ -64,7 +64,7 @@ pub(super) enum Node<'a> {
 /// connection or attempt.
 type Attempt = Shared<BoxFuture<'static, Result<(Instant, MultiplexedConnection), StoreError>>>;
 
-/// Whether a connection of this age must be replaced.
+/// Whether a connection that was opened at this time must be replaced.
 pub(super) fn is_too_old(opened: Instant) -> bool {
     opened.elapsed() >= GREATEST_AGE
 }
@@ -122,9 +122,9 @@ impl Reconnecting {
         current.insert(apart(connecting).boxed().shared()).clone()
     }
 
-    /// Sends the commands on the connection. Takes the connection out of use if an error tells that it no
-    /// longer works, or that its server may not be the master any more. An error of the server is returned as
-    /// an answer.
+    /// Sends the commands on the connection. Stops using the connection if an error shows that the connection
+    /// no longer works, or that its server may not be the master any more. An error of the server is returned
+    /// as an answer.
     async fn send(&self, commands: &Pipeline) -> Result<Vec<Value>, StoreError> {
         let attempt = self.attempt();
         let (opened, mut connection) = attempt.clone().await?;

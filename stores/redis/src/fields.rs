@@ -33,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. After the last of these fields, the record has its value or,
-    /// without a value, its steps, each after its length in 4 bytes.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The value of the record follows. A record without a value has
+    /// its steps there, each with its length in 4 bytes before it.
     FINGERPRINT = 80..112;
 }
 

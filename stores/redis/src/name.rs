@@ -38,7 +38,7 @@ impl Prefix {
         format!("{}{{{scope}|{}}}", self.0, key.key().as_str()).into_bytes()
     }
 
-    /// The key of the record with this name; `None` if no record has such a name.
+    /// The key of the record with this name; `None` if no record can have this name.
     pub(super) fn key(&self, name: &[u8]) -> Option<RecordKey> {
         let inside = name.strip_prefix(self.0.as_bytes())?.strip_prefix(b"{")?.strip_suffix(b"}")?;
         let (scope, key) = std::str::from_utf8(inside).ok()?.split_once('|')?;

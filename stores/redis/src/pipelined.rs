@@ -39,8 +39,8 @@ const UNSEEN: usize = MOST_BYTES / 8;
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
 
-/// If a task has not sent the waiting requests within this time, the next request starts a second task for
-/// them, because a task that does not yield its thread may hold up the first one.
+/// How long the task that is to send the waiting requests may take. Another task that does not yield the
+/// thread may delay it. After this time, the next request starts a second task for the waiting requests.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
@@ -269,8 +269,8 @@ impl Drop for Serving {
 
 /// Lets the other ready tasks run, which may add requests.
 ///
-/// In tokio's `yield_now`, a task stays with its thread, even if that thread is held up. In this function,
-/// another thread can take the task.
+/// With tokio's `yield_now`, a task stays on its thread, even if another task blocks that thread. With this
+/// function, another thread can take the task.
 async fn after_what_is_ready() {
     let mut is_later = false;
     future::poll_fn(|context| {

@@ -118,8 +118,8 @@ impl RuntimeConnections {
     }
 }
 
-/// When this value is dropped and the attempt has failed, a later operation may try again to open a
-/// connection.
+/// An attempt to open a connection. If the attempt has failed when this value is dropped, a later operation
+/// may try again.
 struct Opening {
     connections: Weak<RuntimeConnections>,
     id: Id,

@@ -303,7 +303,8 @@ impl State {
         }
     }
 
-    /// Whether the key was released after this run without any disturbance.
+    /// Whether nothing could keep this run from releasing its key: all its steps are recorded, it has no
+    /// deadline, and nothing went wrong in its process or the store since it began.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
@@ -328,8 +329,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes: the jump may have made a record expire, and the record
-        // lives again when the clock is set back.
+        // If the clock has jumped, the answer is yes, because the jump may have made a record expire, and the
+        // record lives again when the clock is set back.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -362,8 +363,8 @@ impl State {
         }
     }
 
-    /// Checks a granted claim: there must be a reason if the grant is `recovered`, and a reason why the
-    /// previous call has not kept its lease.
+    /// Checks a granted claim. There must be a reason if the grant is `recovered`, and a reason if the
+    /// previous call lost its lease.
     pub fn check_grant(&mut self, number: usize, before: Option<&Record>, record: &Record) {
         let Some(before) = before else { return };
         let plan = self.plan.clone();
@@ -373,8 +374,8 @@ impl State {
         if record.recovered && !is_inherited && !self.is_uncertain(operation, number, life) {
             self.violate(NOT_RECOVERED, format!("a grant of key {number} is recovered"));
         }
-        // The call took over from a run whose outcome nobody could know. The outcome stays unknown until
-        // `recover` or an operator finds it out.
+        // If the grant is recovered, its call took over from a run whose outcome nobody could know. The
+        // outcome stays unknown until `recover` or an operator finds it out.
         self.keys[number].lives[life].is_unsure |= record.recovered;
         if before.state != RecordState::InFlight {
             return;
@@ -397,16 +398,15 @@ impl State {
         }
     }
 
-    /// Checks a key in doubt: if its owner could still report what happened, there must be a reason for the
-    /// doubt.
+    /// Checks a key in doubt: there must be a reason why the store cannot know what the runs of the key did.
     pub fn check_doubt(&mut self, plan: &OperationPlan, number: usize) {
         let key = &self.keys[number];
         let Some(record) = key.record.as_ref().filter(|record| record.state == RecordState::InDoubt) else {
             return;
         };
         let Some(life) = key.lives.len().checked_sub(1) else { return };
-        // If a claim on a key in doubt was given back unused, the record has a fence that no grant has. Then
-        // only the next call can settle the doubt.
+        // If a claim on a key in doubt was given back unused, the record has a fence that no grant has. Such
+        // a doubt is not checked.
         if key.grants.contains_key(&record.fence.get()) && !self.is_uncertain(plan, number, life) {
             self.violate(NO_DOUBT, format!("key {number} is in doubt"));
         }
@@ -452,10 +452,10 @@ impl State {
         }
     }
 
-    /// Checks a release that is sent again, with no step sent since its last try: each ended step must be
-    /// recorded.
+    /// Checks a release that is sent again, if no step was under way when it was last sent: each ended step
+    /// must be recorded.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
-        // If another call has the key, the store refuses the steps for good.
+        // If another call has the key, or the record is gone, the store refuses the steps each time.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
             return;
         }

@@ -166,7 +166,7 @@ fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) ->
 }
 
 impl State {
-    /// One atomic step of the store.
+    /// One atomic transition of the store.
     pub fn apply(&mut self, number: usize, process: ProcessId, request: &Request) -> Answer {
         let now = self.now();
         let key = &self.keys[number];

@@ -136,13 +136,13 @@ pub enum Act {
     NestedStep {
         name: u8,
     },
-    /// A task that carries the call, and makes a step after a time.
+    /// A task in the call's context, which makes a step after a time.
     Spawned {
         after: Millis,
         name: u8,
         awaited: bool,
     },
-    /// A task that carries the call, and calls the same key after a time.
+    /// A task in the call's context, which calls the same key after a time.
     SpawnedCall {
         after: Millis,
     },

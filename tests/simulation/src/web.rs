@@ -18,7 +18,7 @@ use crate::network::SimStore;
 use crate::plan::{OperationPlan, Script};
 use crate::world::{Ended, key, scope};
 
-/// A longer response is not recorded.
+/// A response with more bytes is not recorded.
 const LARGEST_RESPONSE: usize = 100;
 
 /// The layer of an operation in one process.

@@ -1,8 +1,8 @@
 //! The world of one history: the store's records, the workers, and what bodies and callers saw.
 //!
 //! Owns the state that everything shares. `checks` compares it with the sentences of the guarantees;
-//! `network` changes it when the store does something; `body` and `caller` note in it what they see. Nothing
-//! here asks the engine for its view.
+//! `network` changes it when the store does something; `body` and `caller` note in it what they see. The code
+//! here does not read the engine's own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -335,8 +335,8 @@ impl State {
         Poll::Pending
     }
 
-    /// Whether nothing has gone wrong since `since`: the process ran all the time, no fault came between it
-    /// and the store, and the store's clock did not jump.
+    /// Whether nothing has gone wrong since `since`: the process ran all the time, none of its requests to
+    /// the store had a fault, and the store's clock did not jump.
     pub fn is_calm(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         process.is_alive

@@ -1,5 +1,5 @@
-//! The simulation as a test: a few histories are the same each time and break nothing, and kept findings do
-//! not come back.
+//! The simulation as a test: the same seed gives the same history, a few histories break no sentence, and
+//! kept findings do not come back.
 //!
 //! The program runs many more seeds, also in each run of the tests: `scripts/test simulation`.
 
@@ -10,7 +10,8 @@ use std::thread;
 use idem_simulation::history::{self, Report};
 use idem_simulation::plan::Plan;
 
-/// Runs a history in a thread of its own: without optimization its futures need more stack than a test has.
+/// Runs a history in a thread of its own, because without optimization its futures need more stack than a
+/// test has.
 fn run(plan: Plan, with_history: bool) -> Report {
     let thread = thread::Builder::new().stack_size(64 * 1024 * 1024);
     let thread = thread.spawn(move || history::run(plan, with_history)).expect("a thread");

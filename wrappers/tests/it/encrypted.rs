@@ -115,7 +115,7 @@ async fn records_that_are_swapped_are_found() {
     for (key, verdict) in [
         (key("b"), Verdict::Completed),
         (of_scope("test.other", "a"), Verdict::Completed),
-        // Joined, scope and key are the same text as the joined scope and key of the record.
+        // Scope and key, written one after the other, are the same text as the record's.
         (of_scope("test.seale", "da"), Verdict::Completed),
         (same_key, Verdict::Failed),
     ] {

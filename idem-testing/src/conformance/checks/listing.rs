@@ -52,7 +52,7 @@ async fn of_scope(t: &Trial, limit: usize) -> Checked<BTreeMap<Name, Listed>> {
     walk(t, List::default().with_scope(Some(scope(t)?)).with_limit(limit)).await
 }
 
-/// Makes one key in each live stage, and returns the stages with their keys.
+/// Brings a new key to each stage that has a live record, and returns the stages with their keys.
 async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     let mut keys = Vec::new();
     for stage in Stage::live() {
@@ -63,7 +63,8 @@ async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     Ok(keys)
 }
 
-/// Makes records of every kind (in each live stage, with odd names, with steps), and returns their keys.
+/// Makes records of every kind (in each stage that has a live record, with odd names, with steps), and
+/// returns their keys.
 async fn every_kind(t: &Trial) -> Checked<Vec<RecordKey>> {
     let mut keys: Vec<_> = every_stage(t).await?.into_iter().map(|(_, key)| key).collect();
     let long = "l".repeat(idem_core::MAX_KEY_BYTES);
@@ -148,7 +149,7 @@ pub(crate) async fn a_listed_result_is_told_by_its_size_alone(t: &Trial) -> Chec
         same("the result in the listed record", &listed.record.result, &None)?;
         match listed.result {
             Some(ListedResult::Value { bytes }) => {
-                // `bytes` is the size as stored: the store may compress results.
+                // `bytes` is the size as stored. It may be smaller, because the store may compress results.
                 let fits = bytes.is_none_or(|bytes| bytes <= size && (bytes > 0) == (size > 0));
                 that(name != "gone" && fits, format!("{size} bytes are listed as {bytes:?}"))?;
             }

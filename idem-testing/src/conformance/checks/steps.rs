@@ -1,5 +1,5 @@
-//! Checks of steps: a record may have any number of steps with any bytes, and they live as long as the
-//! record.
+//! Checks of steps: a record may have many steps with any bytes, and the next record of the key has none of
+//! them.
 
 use bytes::Bytes;
 

@@ -1,4 +1,5 @@
-//! The alphabet of the short traces: each kind of request, by each sender that could send it.
+//! The alphabet of the short traces: each kind of request, by each sender that could send it. A trace is a
+//! sequence of requests on one key.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -20,7 +21,7 @@ pub(super) struct Scene<'a> {
     pub(super) previous: Option<(Owner, Fence)>,
 }
 
-/// One request.
+/// One request of the alphabet, by one sender. Its details depend on the scene.
 pub(super) struct Symbol {
     /// Whether a trace may continue after this request.
     pub(super) extends: bool,

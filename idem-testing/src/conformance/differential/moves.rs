@@ -1,5 +1,5 @@
-//! Draws random operations from a seed. Most operations are symbols of the alphabet: what such an operation
-//! sends depends on the current record of its key.
+//! Draws random operations from a seed. Most operations are symbols of the alphabet, so the request that such
+//! an operation sends depends on the current record of its key.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Gambler {
             5 => HOUR,
             _ if edges.is_empty() => micro,
             _ => {
-                // One of the three nearest edges: the list is sorted.
+                // The list is sorted, so this is one of the three nearest edges.
                 let nearest = self.rng.random_range(0..edges.len().min(3));
                 let edge = edges[nearest];
                 self.one_of(&[edge, edge, edge.saturating_sub(micro), edge + micro])

@@ -24,8 +24,8 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The current time, as far as it is known. It is at least every past time in the records that the store
-    /// has returned.
+    /// The latest time that is known to have passed: the time of the last operation, or a later time in a
+    /// record that the store has returned, unless that time is in the future.
     now: Timestamp,
 }
 
@@ -156,8 +156,8 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor for many keys, so a fence may be higher than its key requires. The limit is
-    /// the clock's time or one more than the highest fence, whichever is higher.
+    /// A store may keep one floor (the highest fence so far) for many keys, so a fence may be higher than its
+    /// key requires. The limit is the clock's time or one more than the highest fence, whichever is higher.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
             // The oracle's fence comes from another clock than the store's, so the two fences are only close.

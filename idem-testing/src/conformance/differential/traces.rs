@@ -1,5 +1,5 @@
 //! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
-//! the alphabet, and compares the answer and the record with the pure protocol's.
+//! the alphabet, and compares the answer and the record with those of the pure protocol.
 //!
 //! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
 //! that shows the fault.
@@ -21,7 +21,7 @@ use idem_core::{RecordKey, Store};
 
 /// At most this many requests lead to a state.
 const DEPTH: usize = 3;
-/// The most attempts and steps that a state may have.
+/// A trace does not continue from a state with more attempts or steps than these.
 const ATTEMPTS: u32 = 2;
 const STEPS: usize = 1;
 /// How many traces run at a time if no clock must be advanced between two requests.

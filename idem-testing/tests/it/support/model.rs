@@ -11,7 +11,7 @@ use super::setup::Setup;
 use super::worker::Ending;
 use super::world::{Action, World};
 
-/// After this many steps without a broken promise, a mutant has survived.
+/// After this many transitions without a broken promise, a mutant has survived.
 pub const ENOUGH: usize = 1_000_000;
 
 type Condition = fn(&Bounded, &World) -> bool;
@@ -26,8 +26,8 @@ macro_rules! always {
 }
 
 impl Bounded {
-    /// Explores until `until` holds, or until `most` steps were made if `most` is not zero. Prints how much
-    /// was explored.
+    /// Explores until `until` holds, or until `most` transitions were made, if `most` is not zero. Prints how
+    /// much was explored.
     pub fn explored(self, threads: usize, until: HasDiscoveries, most: usize) -> impl Checker<Self> {
         let start = Instant::now();
         let checker = self.checker().threads(threads).finish_when(until).target_state_count(most);

@@ -1,4 +1,5 @@
-//! A store with one key. It applies rules, keeps the floor, and lets the shadow check each answer.
+//! A store with one key. It applies rules, keeps the floor (the highest fence of the deleted records), and
+//! lets the shadow check each answer against the promises.
 //!
 //! Owns what a store does besides the rules: the clock, the floor, deletion. Knows no worker.
 

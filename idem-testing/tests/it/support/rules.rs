@@ -16,7 +16,7 @@ pub struct Rules {
     pub apply: fn(&Asked<'_>) -> Step,
     /// Whether a purge must leave the record.
     pub is_live: fn(&Record, Timestamp) -> bool,
-    /// Whether a claim is one atomic step; otherwise it reads first and writes later.
+    /// Whether a claim is atomic; if not, it reads first and writes later.
     pub claim_is_atomic: bool,
 }
 

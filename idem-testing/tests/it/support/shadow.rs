@@ -1,7 +1,7 @@
 //! The promises about one key, derived from the requests, the answers and the recorded steps.
 //!
-//! Owns the decision which promise an answer breaks. It must not look at anything else in the record. If a
-//! rule has written a wrong record, the next answer shows that. `claims` judges the answers to claims.
+//! Owns the decision which promise an answer breaks. Of the record, it must look only at the steps. If a rule
+//! has written a wrong record, the next answer shows that. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -19,7 +19,8 @@ use std::time::Duration;
 pub struct Shadow {
     /// The highest fence ever granted.
     top: Fence,
-    /// The current generation; it may have expired.
+    /// The current generation, which may have expired. A generation lasts from the first grant of an absent
+    /// key to the end of its record.
     life: Option<Life>,
     /// The first fence of the current generation.
     since: Fence,
@@ -70,8 +71,9 @@ enum Stage {
     },
 }
 
-/// The fence of a record whose last holder no longer counts. No request has this fence. Zero would not do: if
-/// a made-up request had the fence zero, the shadow would take its owner for the holder.
+/// The fence of a record whose last holder no longer counts. No request has this fence. It is not zero,
+/// because a made-up request may have the fence zero, and the shadow would take the sender of that request
+/// for the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {
@@ -173,7 +175,8 @@ impl Life {
         ReleaseAnswer::Released
     }
 
-    /// Whether the claimant settles a doubt about a run of another owner.
+    /// Whether this claim may take over the key in doubt: it recovers under `in_doubt`, and the last run was
+    /// another owner's.
     fn is_settled_by(&self, request: &Claim) -> bool {
         request.recovers && request.on_crash == OnCrash::InDoubt && self.last.0 != request.owner
     }

@@ -49,7 +49,7 @@ pub enum Doing {
     /// The worker's request, or the answer to it, is under way.
     Waiting {
         call: Call,
-        /// The record that a claim read, if the claim is not one atomic step.
+        /// The record that a claim read, if the claim is not atomic.
         seen: Option<Box<Option<Record>>>,
         reply: Option<Reply>,
     },
@@ -98,7 +98,7 @@ pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
     usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
 }
 
-/// The store executes a request. `seen` is the record that a claim read, if the claim is not one atomic step.
+/// The store executes a request. `seen` is the record that a claim read, if the claim is not atomic.
 pub fn apply(
     key: &mut OneKey,
     setup: &Setup,

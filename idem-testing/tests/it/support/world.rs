@@ -11,7 +11,7 @@ use super::worker::{self, Call, Doing, Ending, Reply, Worker, owner};
 pub enum Action {
     /// A worker sends a request.
     Send(usize, Call),
-    /// The store executes a request, or the first half of a claim that is not one atomic step.
+    /// The store executes a request, or the first half of a claim that is not atomic.
     Apply(usize),
     /// The answer arrives.
     Deliver(usize),

@@ -59,8 +59,8 @@ fn a_blocked_runtime_holds_up_no_other() {
         let begin = Instant::now();
         complete_all(&store, "other/", 100).await;
         renew(&store, &key("held"), owner, grant.fence).await;
-        // A request that is held up takes longer, because its first try ends after a third of the operation
-        // timeout.
+        // A request that the blocked runtime delays would take longer, because its first try ends only after
+        // a third of the operation timeout.
         assert!(begin.elapsed() < PATIENCE / 4, "{:?}", begin.elapsed());
     });
     end.send(()).unwrap();

@@ -60,14 +60,14 @@ pub fn is_always_live(_: &Record, _: Timestamp) -> bool {
     true
 }
 
-/// Stands for two bugs: the store trusts a client's clock, which is ahead; or a caller that recovers does not
-/// wait for a running lease.
+/// Two bugs have this effect: the store trusts a client's clock, which is ahead; or a caller that recovers
+/// does not wait for a running lease.
 pub fn running_leases_are_over(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InFlight)
 }
 
-/// A claim settles a doubt while the worker in doubt is still alive, so `recover` asks about an effect that
-/// is happening now.
+/// A claim takes over a key in doubt while the worker in doubt is still alive, so `recover` asks about an
+/// effect that is happening now.
 pub fn workers_in_doubt_are_dead(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InDoubt)
 }
@@ -112,7 +112,7 @@ pub fn mismatch_only_when_completed(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// A claim with other arguments settles a doubt.
+/// A claim with other arguments takes over a key in doubt.
 pub fn settles_other_arguments(asked: &Asked<'_>) -> Step {
     asked.seeing_in(State::InDoubt, |record| record.with_fingerprint(None))
 }
@@ -140,7 +140,7 @@ pub fn one_attempt_too_many(asked: &Asked<'_>) -> Step {
     asked.asking(claim.clone().with_max_attempts(max_attempts))
 }
 
-/// A claim settles a doubt and starts the body, although no attempt is left.
+/// A claim takes over a key in doubt and starts the body, although no attempt is left.
 pub fn settles_beyond_the_attempts(asked: &Asked<'_>) -> Step {
     match (asked.claim(), asked.state()) {
         (Some(claim), Some(State::InDoubt)) => asked.asking(claim.clone().with_max_attempts(None)),
@@ -148,7 +148,7 @@ pub fn settles_beyond_the_attempts(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A grant that settles a doubt counts no attempt.
+/// A grant of a key in doubt does not count as an attempt.
 pub fn settled_without_an_attempt(asked: &Asked<'_>) -> Step {
     match asked.record {
         Some(old) if old.state == State::InDoubt => {
@@ -158,7 +158,7 @@ pub fn settled_without_an_attempt(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A claim to recover after the last attempt also starts the body.
+/// A claim after the last attempt, which may only recover, also starts the body.
 pub fn runs_past_the_limit(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {

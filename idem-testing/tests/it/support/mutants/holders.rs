@@ -46,8 +46,8 @@ pub fn state_only_guards(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// An operator's decision leaves the worker in doubt as the owner, so the worker takes the decision for its
-/// own.
+/// An operator's decision leaves the worker in doubt as the owner, so the store answers the worker as if the
+/// worker had made the decision.
 pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
@@ -140,8 +140,8 @@ pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// If a claim that settled a doubt is released unused, the record becomes a lapsed lease that expires. Then
-/// the body starts again.
+/// If a claim that took over a key in doubt is released unused, the record is in flight again, with a lease
+/// that is over, and expires. Then the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| match new.state {
         State::InDoubt => {
@@ -175,7 +175,7 @@ pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// Arguments that never ran block a call with other arguments.
+/// Arguments whose body never started block a call with other arguments.
 pub fn keeps_the_fingerprint(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_fingerprint(before.fingerprint))
 }
