@@ -85,8 +85,8 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // Emits no event, because a client may ask many times. If the operation ended in a living
-                // process, the layer reported the end then.
+                // Emits no event. If the operation ended while its process lived, the layer reported the end
+                // then.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })
