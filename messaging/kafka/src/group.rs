@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
-    /// Whether an error waits for the reader. The worker pauses its reading after each error, so at most one
-    /// error may wait.
+    /// Whether an error waits for the reader. At most one error may wait, because the worker pauses after
+    /// each error, and the messages behind the error wait, too.
     pub(crate) failed: AtomicBool,
 }
 

@@ -43,8 +43,8 @@
 //!   Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, even
 //!   while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic, a message waits in its worker, and its
-//!   offset holds up the partition's commit. Other messages are handled meanwhile. With a retry topic, the
-//!   message holds up the commit of a partition of that topic instead.
+//!   offset blocks the partition's commit. Other messages are handled meanwhile. With a retry topic, the
+//!   message blocks the commit of a partition of that topic instead.
 //!
 //! # Limits of Kafka
 //!
