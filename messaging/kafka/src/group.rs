@@ -81,7 +81,7 @@ impl Shared {
             }
         }
         drop(offsets);
-        // Lost partitions are not committed, because another worker may already have them.
+        // The offsets of lost partitions are not committed, because another worker may already have them.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

@@ -111,9 +111,9 @@ macro_rules! broker_methods {
             ///
             /// # Errors
             ///
-            /// Only before the first message: the broker cannot be reached, or something that the source
-            /// needs is missing or has wrong settings. Later failures are reported as events and counted in
-            /// the summary.
+            /// Returned only before the first message, if the broker cannot be reached, or if something that
+            /// the source needs is missing or has wrong settings. Later failures are reported as events and
+            /// counted in the summary.
             ///
             /// # Cancellation
             ///

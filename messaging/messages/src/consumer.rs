@@ -150,8 +150,8 @@ impl<E> Consumer<E> {
     }
 
     /// Calls [`Delivery::extend`] at this interval, at least 1 ms, for each message that the consumer holds.
-    /// Unless set, never calls it. A good value is a third of the time after which the broker delivers a
-    /// message again.
+    /// Unless set here or by the broker's crate, the consumer never calls it. A good value is a third of the
+    /// time after which the broker delivers a message again.
     pub fn extend_every(mut self, interval: Duration) -> Self {
         self.settings.extend_every = Some(interval);
         self

@@ -73,9 +73,9 @@ pub trait Delivery {
     /// any worker.
     fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The consumer calls this every [`extend_every`](super::Consumer::extend_every), from the message's
-    /// arrival until the message is settled. It is for brokers that otherwise deliver an unsettled message
-    /// again after some time. Does nothing unless it is overridden.
+    /// The consumer calls this at the interval [`extend_every`](super::Consumer::extend_every), from the
+    /// message's arrival until the message is settled. It is for brokers that otherwise deliver an unsettled
+    /// message again after some time. Does nothing unless it is overridden.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
     }

@@ -48,7 +48,8 @@ async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
 
-/// During an alarm, RabbitMQ blocks a connection at its first publish, but may still take this publish.
+/// During an alarm, RabbitMQ blocks a connection when it first publishes a message, but may still accept this
+/// message.
 async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     let (orders, progress) = (Orders::open(node, "alarm").await, Progress::new());
     for order in ["0", "1", "2", "good"] {
