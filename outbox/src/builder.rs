@@ -109,9 +109,9 @@ impl OutboxBuilder {
     /// Whether the commit of a transaction that enqueues wakes the relays, by `NOTIFY`; true unless set.
     ///
     /// A server commits its transactions with a `NOTIFY` one after the other, even those of different
-    /// databases. It does not support `NOTIFY` in two-phase commits. If you enqueue in more than some hundred
-    /// transactions a second, or in two-phase commits, set this to false and let the relays poll often
-    /// ([`poll_interval`](super::Relay::poll_interval)).
+    /// databases. It does not support `NOTIFY` in two-phase commits. If you enqueue in more than a few
+    /// hundred transactions a second, or in two-phase commits, set this to false and let the relays poll
+    /// often ([`poll_interval`](super::Relay::poll_interval)).
     pub const fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;
         self

@@ -73,9 +73,9 @@ impl Outbox {
     /// with this id is in the table (pending, set aside or kept), nothing is written, even for another topic
     /// or payload.
     ///
-    /// With [`keep_published`](super::Relay::keep_published), an id that is the same at each attempt, such as
-    /// `Context::downstream_key`, gives one message for all attempts of a call, also without
-    /// `transaction = tx`.
+    /// If the relays keep published messages long enough ([`keep_published`](super::Relay::keep_published)),
+    /// an id that is the same at each attempt, such as `Context::downstream_key`, gives one message for all
+    /// attempts of a call, also without `transaction = tx`.
     ///
     /// # Errors
     ///

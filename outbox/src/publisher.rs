@@ -8,9 +8,9 @@ use super::message::Message;
 /// Sends a message to a broker.
 ///
 /// `publish` returns `Ok` once the broker has stored the message. The relay calls `publish` again with the
-/// same message if the call fails (except with [`PublishErrorKind::Poison`]), if it takes longer than the
-/// relay's [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies before it records the
-/// success. So pass [`Message::id`] to a broker that deduplicates.
+/// same message if the call fails (but not after [`PublishErrorKind::Poison`], and not after the last of
+/// `max_attempts`), if it takes longer than the relay's [`publish_timeout`](super::Relay::publish_timeout),
+/// or if the relay dies before it records the success. So pass [`Message::id`] to a broker that deduplicates.
 ///
 /// In one topic, messages are published one after the other. If the future of `publish` is dropped, it must
 /// stop publishing.

@@ -1,8 +1,8 @@
 //! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
 //! While the database is down, a relay remembers which messages it has published. After a failover, the new
-//! primary may have lost the last messages and assign their numbers again. So statements identify a message
-//! by its number and its id.
+//! primary may have lost the last messages and assign their numbers again. So the relay's statements identify
+//! a message by its number and its id.
 
 use sqlx::AssertSqlSafe;
 

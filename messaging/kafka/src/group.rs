@@ -27,8 +27,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,
     pub(crate) closing: AtomicBool,
-    /// Whether an error waits for the reader. The worker pauses its reading after each error, so at most one
-    /// error may wait.
+    /// Whether an error waits for the reader. At most one error may wait, because the worker pauses after
+    /// each error, and the messages behind the error wait, too.
     pub(crate) failed: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Shared {
             }
         }
         drop(offsets);
-        // Lost partitions are not committed, because another worker may already have them.
+        // The offsets of lost partitions are not committed, because another worker may already have them.
         if done.count() > 0 && !consumer.assignment_lost() {
             // If this fails, messages that are done are delivered again, and their results are replayed.
             let _ = consumer.commit(&done, CommitMode::Sync);

@@ -1,7 +1,7 @@
 //! The consumer of a group, on a separate thread.
 //!
-//! Owns that thread. The thread polls even while handlers block, so that the group does not take the worker
-//! for dead.
+//! Owns that thread. The thread polls even while handlers block, so that the group does not consider the
+//! worker dead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

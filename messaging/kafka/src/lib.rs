@@ -43,17 +43,18 @@
 //!   Polling never stops, so the worker keeps within `max.poll.interval.ms` however long handlers take, even
 //!   while the store fails.
 //! - **Retries.** Kafka cannot delay a message. Without a retry topic, a message waits in its worker, and its
-//!   offset holds up the partition's commit. Other messages are handled meanwhile. With a retry topic, the
-//!   message holds up the commit of a partition of that topic instead.
+//!   offset blocks the partition's commit. Other messages are handled meanwhile. With a retry topic, the
+//!   message blocks the commit of a partition of that topic instead.
 //!
 //! # Limits of Kafka
 //!
-//! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` is just
-//!   after the last letter that was sent back. If a redrive leaves out a letter before this offset, it copies
-//!   the letter to the end of the topic. If the broker has no committed offset for the group, a redrive reads
-//!   all letters of the topic. The broker has none before the first letter was sent back, and it forgets the
-//!   offset after `offsets.retention.minutes` (7 days unless set). So give the topic of the letters a shorter
-//!   `retention.ms` and `segment.ms`; otherwise messages go back a second time.
+//! - **Redrive**: Kafka removes no single record. The committed offset of the group `GROUP-redrive` (`GROUP`
+//!   is the `group.id` of the worker) is just after the last letter that was sent back. If a redrive leaves
+//!   out a letter before this offset, it copies the letter to the end of the topic. If the broker has no
+//!   committed offset for the group, a redrive reads all letters of the topic. The broker has none before the
+//!   first letter was sent back, and it forgets the offset after `offsets.retention.minutes` (7 days unless
+//!   set). So give the topic of the letters a shorter `retention.ms` and `segment.ms`; otherwise messages go
+//!   back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker go to another worker only
 //!   after this time.
 //! - **Deliveries** are not counted by Kafka, so [`max_tries`](Consumer::max_tries) counts retries, but not

@@ -68,9 +68,9 @@ impl Source {
         }
     }
 
-    /// Retries go to this topic as copies, and the group reads this topic, too. So a long pause does not hold
-    /// up the commit of the message's own partition. Unless this is set, messages wait for their retry in the
-    /// worker.
+    /// Retries go to this topic as copies, and the group reads this topic, too. So a long pause does not
+    /// block the commit of the message's own partition. Unless this is set, messages wait for their retry in
+    /// the worker.
     pub fn retry_topic(mut self, topic: impl Into<String>) -> Self {
         self.retry_topic = Some(topic.into());
         self

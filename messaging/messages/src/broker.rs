@@ -20,7 +20,7 @@ use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A function that chooses the group of a message: messages for which it returns the same text are handled
-/// one after another. `None` stands for the groups of [`Delivery::group`].
+/// one after another. Without such a function, [`Delivery::group`] chooses the group.
 pub type GroupBy<M> = Option<Box<dyn Fn(&M) -> Option<String> + Send + Sync>>;
 
 /// A broker's source of messages, which knows how to connect. [`broker_methods`](crate::broker_methods) gives
@@ -111,9 +111,9 @@ macro_rules! broker_methods {
             ///
             /// # Errors
             ///
-            /// Only before the first message: the broker cannot be reached, or something that the source
-            /// needs is missing or has wrong settings. Later failures are reported as events and counted in
-            /// the summary.
+            /// Returned only before the first message, if the broker cannot be reached, or if something that
+            /// the source needs is missing or has wrong settings. Later failures are reported as events and
+            /// counted in the summary.
             ///
             /// # Cancellation
             ///

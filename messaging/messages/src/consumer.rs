@@ -50,7 +50,7 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 /// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler says about a
 /// spawned future that an implementation is not general enough, box the stream with `StreamExt::boxed`.
 ///
-/// A handler that blocks its thread holds up the other handlers, and the extensions of their messages.
+/// A handler that blocks its thread also stops the other handlers, and the extensions of their messages.
 /// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute runs each
 /// body in its own task.
 ///
@@ -150,8 +150,8 @@ impl<E> Consumer<E> {
     }
 
     /// Calls [`Delivery::extend`] at this interval, at least 1 ms, for each message that the consumer holds.
-    /// Unless set, never calls it. A good value is a third of the time after which the broker delivers a
-    /// message again.
+    /// Unless set here or by the broker's crate, the consumer never calls it. A good value is a third of the
+    /// time after which the broker delivers a message again.
     pub fn extend_every(mut self, interval: Duration) -> Self {
         self.settings.extend_every = Some(interval);
         self
@@ -242,8 +242,8 @@ impl<E> Consumer<E> {
     /// # Cancellation
     ///
     /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing, so
-    /// the broker delivers the messages again by its own rule. [`run_until`](Self::run_until) ends in an
-    /// orderly way.
+    /// the broker delivers the messages again by its own rule. To give the messages back instead, use
+    /// [`run_until`](Self::run_until).
     pub async fn run<M, X, F, T>(
         self,
         messages: impl Stream<Item = Result<M, X>>,
@@ -396,7 +396,7 @@ fn paused<M, X: Display>(messages: impl Stream<Item = Result<M, X>>) -> impl Str
 /// What a consumer does next.
 enum Step<M> {
     Shutdown,
-    /// A message was settled with the broker, and leaves its place in its group, if it has one.
+    /// A message was settled with the broker. If it has a place in a group, it leaves that place.
     Done(Option<Place>),
     /// The next message; `Some(None)` after an error of the stream, and `None` at its end.
     Given(Option<Option<M>>),

@@ -9,11 +9,11 @@ use super::DeadLetter;
 /// A message as the broker delivered it, and how it is settled with the broker.
 ///
 /// This trait connects a broker's client to a [`Consumer`](super::Consumer). The consumer settles each
-/// message once, by one of the first four methods. If such a method fails, the consumer counts the error and
-/// reports it as an event with the error's text, so keep passwords out of that text. The broker then delivers
-/// the message again, and the new delivery gets the recorded result. A failed [`retry`](Self::retry) or
-/// [`reject`](Self::reject) is repeated, with growing pauses, as long as the message [is
-/// held](Self::is_held).
+/// message by one of the first four methods. If such a method fails, the consumer counts the error and
+/// reports it as an event with the error's text, so keep passwords out of that text. The consumer repeats a
+/// failed [`retry`](Self::retry) or [`reject`](Self::reject), with growing pauses, as long as the message [is
+/// held](Self::is_held). Otherwise, the broker must deliver the message again, and the new delivery gets the
+/// recorded result, if there is one.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -73,9 +73,9 @@ pub trait Delivery {
     /// any worker.
     fn give_back(&self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The consumer calls this every [`extend_every`](super::Consumer::extend_every), from the message's
-    /// arrival until the message is settled. It is for brokers that otherwise deliver an unsettled message
-    /// again after some time. Does nothing unless it is overridden.
+    /// The consumer calls this at the interval [`extend_every`](super::Consumer::extend_every), from the
+    /// message's arrival until the message is settled. It is for brokers that otherwise deliver an unsettled
+    /// message again after some time. Does nothing unless it is overridden.
     fn extend(&self) -> impl Future<Output = Result<(), Self::Error>> {
         ready(Ok(()))
     }
@@ -130,7 +130,7 @@ pub trait Delivery {
     ///
     /// A message of a group is retried in its place, after its pause, and later messages of the group wait.
     /// No message of the group goes back to the broker meanwhile, so the broker's count of deliveries does
-    /// not rise. Give the operation `max_attempts`; otherwise one message can hold up its group for ever. The
+    /// not rise. Give the operation `max_attempts`; otherwise one message can block its group for ever. The
     /// broker must deliver the messages of a group to one consumer only, and in order again after a crash.
     fn group(&self) -> Option<String> {
         None

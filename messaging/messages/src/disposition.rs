@@ -11,7 +11,8 @@ pub enum Disposition {
     /// The broker must deliver the message again, not sooner than `after` from now.
     #[non_exhaustive]
     Retry {
-        /// The remaining time of another worker's lease, or a pause that grows with each attempt.
+        /// For example, the remaining time of another worker's lease, or a pause that grows with each
+        /// attempt.
         after: Duration,
     },
     /// Another delivery would give the same result, so the message is set aside for a person, in a

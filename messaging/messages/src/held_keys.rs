@@ -52,7 +52,7 @@ impl HeldKeys {
         let another_ended = {
             let mut keys = self.keys();
             // This check comes before the counts change. Otherwise a handler that made two calls with one key
-            // would find its own end.
+            // would report its own end as another handler's.
             let is_old = |held: &Held| keys.get(&held.key).is_some_and(|holders| holders.ended != held.ended);
             let another_ended = held.iter().any(is_old);
             for Held { key, .. } in held {

@@ -75,18 +75,18 @@ const AT_ONCE: Disposition = Disposition::retry(PAUSES.0);
 /// | ran and succeeded, or was replayed | acknowledge |
 /// | has run, but its result is not stored | acknowledge |
 /// | has a value that `record_if` refused | retry; the pause grows from 1 s (after the first attempt) to 5 min |
-/// | is in flight elsewhere, or not due | retry when it can be claimed |
-/// | failed, and was released | retry; the pause grows from 1 s (after the first attempt) to 5 min |
+/// | is in flight elsewhere, or not due | retry when the key can be claimed |
+/// | failed, and its key was released | retry; the pause grows from 1 s (after the first attempt) to 5 min |
 /// | failed for good (`terminal`), now or in an earlier delivery | reject |
 /// | mismatch, in doubt, exhausted, undecodable, a record that cannot be read, no usable key | reject |
 /// | failed because a step was refused: repeated, another input, undecodable, not stored | reject |
 /// | the store is down, the lease was lost, or no time is left before the call's deadline | retry after 1 s |
 /// | the call is misconfigured, or timed out | retry; the pause grows from 1 s (after the first try) to 5 min; a [`Consumer`] rejects the message after [`max_tries`](Consumer::max_tries) |
 ///
-/// If `call` makes no idempotent call, the message is acknowledged after `Ok`, and retried after 1 s
-/// otherwise. If `call` returns an error after several idempotent calls, the last idempotent call that ended
-/// without a value decides. If `call` returns `Ok` although an idempotent call in it failed, the message is
-/// acknowledged.
+/// If `call` makes no idempotent call, the message is acknowledged if `call` returns `Ok`, and retried after
+/// 1 s if `call` returns an error. If `call` returns an error after several idempotent calls, the last
+/// idempotent call that ended without a value decides. If `call` returns `Ok` although an idempotent call in
+/// it failed, the message is acknowledged.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

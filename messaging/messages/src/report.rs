@@ -64,7 +64,7 @@ pub(super) fn span(about: &About) -> Span {
     )
 }
 
-/// Adds to the span how the message was settled.
+/// Adds to the span what follows this run of the handler: how the message is settled, or that it waits.
 pub(super) fn came_to(span: &Span, (disposition, cause): (&'static str, Option<Cause>)) {
     span.record("idem.message.disposition", disposition);
     if let Some(cause) = cause {

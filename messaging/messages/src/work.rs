@@ -74,7 +74,7 @@ enum Next {
 }
 
 impl Next {
-    /// How the message is settled, for the span of the handler.
+    /// For the span of the handler: how the message is settled, or that it waits.
     const fn word(&self) -> (&'static str, Option<Cause>) {
         match self {
             Self::Settle(disposition, cause) => (disposition.as_str(), Some(*cause)),

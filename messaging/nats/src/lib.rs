@@ -42,10 +42,10 @@
 //!   operation `max_attempts`.
 //! - **`ack_wait`** (30 s unless set): the messages of a worker that dies are delivered again only after this
 //!   time.
-//! - **`max_ack_pending`** (1,000 unless set) limits all workers of the consumer together. Set it to at least
-//!   the number of messages that all workers together hold. With 1, the messages are handled in order.
-//!   JetStream may deliver the messages of one group ([`Source::group_by`]) to different workers, so if
-//!   several workers must keep the order of groups, set it to 1.
+//! - **`max_ack_pending`** (1,000 unless set) limits how many unacknowledged messages all workers of the
+//!   consumer have together. Set it to at least the number of messages that these workers hold. With 1, the
+//!   messages are handled in order. JetStream may deliver the messages of one group ([`Source::group_by`]) to
+//!   different workers, so if several workers must keep the order of groups, set it to 1.
 //! - **`max_age`** of the stream is the redelivery horizon, unless the consumer sets one. Without `max_age`,
 //!   a message may be delivered again at any time.
 //! - **`Nats-Msg-Id`**: if two messages are *sent* with one id within the stream's duplicate window, the

@@ -107,7 +107,7 @@ impl Delivery for Received {
     const SYSTEM: Option<&'static str> = Some("nats");
 
     async fn acknowledge(&self) -> Result<(), Error> {
-        // This fails only if no reply arrives. The client takes any reply for a confirmation, even "no
+        // This fails if no reply arrives. The client counts any reply as a confirmation, even "no
         // responders".
         self.message.double_ack().await.map_err(Error::at("acknowledge the message"))
     }

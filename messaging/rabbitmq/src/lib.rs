@@ -31,7 +31,7 @@
 //! A copy has the headers [`DELIVERED`](idem_messages::DELIVERED), [`EXCHANGE`] and [`ROUTING_KEY`]. A
 //! message that comes back from a delay queue shows the exchange and the routing key that it was first sent
 //! with. If a worker dies between the copy and the `basic.ack`, the message exists twice. The second message
-//! is then replayed, or becomes a second dead letter.
+//! then gets the recorded result, or becomes a second dead letter.
 //!
 //! # Delay queues
 //!

@@ -158,7 +158,7 @@ async fn close(channel: Channel) {
     let _ = channel.close(200, "done".into()).await;
 }
 
-/// The shortest of `DELAYS` that is not below this pause, or the longest.
+/// The shortest of `DELAYS` that is not below this pause, or the longest of `DELAYS` if all are below it.
 fn rounded(after: Duration) -> u64 {
     let [.., longest] = DELAYS;
     DELAYS.into_iter().find(|delay| Duration::from_millis(*delay) >= after).unwrap_or(longest)

@@ -12,8 +12,8 @@ use crate::link::{Link, Settings};
 use crate::received::Received;
 use crate::taking::Taking;
 
-/// The messages of a RabbitMQ queue. The source has its own connection, and from the first copy on a second
-/// connection. It connects again if a connection is lost.
+/// The messages of a RabbitMQ queue. The source has its own connection. It opens a second one when it first
+/// publishes a copy of a message (for a retry or a dead letter). It connects again if a connection is lost.
 ///
 /// The source declares neither the queue nor the queue or exchange of the dead letters. Declare them with
 /// lapin or an operator's tool. See the [crate](crate) for how messages are settled, the delay queues that
@@ -73,8 +73,8 @@ impl Source {
 
     /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer
     /// holds, so that another worker can handle the other messages. With [`group_by`](Self::group_by), set a
-    /// higher number, because a group that is held up can fill the prefetch, and then stops the other groups.
-    /// All these messages must be acknowledged within RabbitMQ's `consumer_timeout`.
+    /// higher number, because a group that waits for a retry can fill the prefetch, and then stops the other
+    /// groups. All these messages must be acknowledged within RabbitMQ's `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self

@@ -40,9 +40,10 @@
 //!
 //! - **12 hours** after a message's receipt, SQS delivers it again, even if its visibility was extended. The
 //!   source shortens a pause that would end later.
-//! - **`maxReceiveCount`** of a redrive policy counts every receipt, including receipts by dead workers and
-//!   after a pause. Above this count, SQS itself moves the message to the dead-letter queue of the policy,
-//!   without a reason. Set it well above [`max_tries`](Consumer::max_tries) and `max_attempts`.
+//! - **`maxReceiveCount`** of a redrive policy limits the number of all receipts, including receipts by
+//!   workers that died and receipts after a pause. Above this number, SQS itself moves the message to the
+//!   dead-letter queue of the policy, without a reason. Set it well above [`max_tries`](Consumer::max_tries)
+//!   and `max_attempts`.
 //! - **10 attributes** per message: a dead letter gets as many attributes of this crate as fit. If the
 //!   message has nine attributes, the dead letter gets only the reason; if the message has ten, the dead
 //!   letter gets none. The attributes are added in this order: reason, error, tries, operation, key, origin,

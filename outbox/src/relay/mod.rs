@@ -31,8 +31,8 @@ use super::publisher::Publisher;
 /// Run any number of relays, in any processes. They share the topics, and only one relay at a time publishes
 /// a topic. When a relay dies, another relay takes over its topics after the lease has expired. The lease is
 /// three times the [`publish_timeout`](Self::publish_timeout), but at least 1 second. The new relay publishes
-/// again the messages that were not recorded as published: at most the last [`batch`](Self::batch) of each
-/// topic. The first delivery of each message is in order; repeats may come after later messages.
+/// again the messages that were not recorded as published: at most the last [`batch`](Self::batch) messages
+/// of each topic. The first delivery of each message is in order; repeats may come after later messages.
 ///
 /// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It
 /// retries failures of the database without a limit.
@@ -129,7 +129,7 @@ impl<P: Publisher> Relay<P> {
     ///
     /// The relay needs a tokio runtime with time and I/O enabled. If the future is dropped before its end,
     /// other relays get its topics after the lease has expired. The publisher is called from this future, so
-    /// a publisher that blocks its thread holds up all topics.
+    /// a publisher that blocks its thread stops the publishing of all topics.
     ///
     /// # Errors
     ///

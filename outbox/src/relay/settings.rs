@@ -54,7 +54,7 @@ impl Settings {
         check_time("backoff(longest)", self.longest_pause, self.first_pause)
     }
 
-    /// The pause after a failure that is the `failures`th in a row.
+    /// The pause after the `failures`th failure in a row.
     pub(super) fn pause(&self, failures: u32) -> Duration {
         let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX).min(64);
         ExponentialBuilder::new()

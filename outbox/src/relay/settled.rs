@@ -20,7 +20,7 @@ use idem_postgres::db::session::column;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// How many topics a relay remembers, including topics that other relays have emptied.
+/// At most how many topics a relay remembers. Topics that other relays have emptied count, too.
 const MOST_TOPICS: usize = 100_000;
 
 /// The prefix of the server's name for a transaction that was prepared for a two-phase commit.

@@ -19,8 +19,8 @@ use crate::{Delivered, Failed, Handler, Queue, Settings, Shop, emptied, until};
 /// How long the broker may take to refuse a dead letter.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How long a slow handler takes: longer than the 5 s for which the tests let NATS and SQS wait for an
-/// acknowledgement. These 5 s are not fewer, so that a worker that pauses for a moment keeps its messages.
+/// How long a slow handler takes: longer than the 5 s that NATS and SQS wait for an acknowledgement in these
+/// tests. With less than 5 s, a worker that pauses for a moment would lose its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.

@@ -1,5 +1,5 @@
-//! Operations whose process is gone. The tests let the process live, but its store does not accept its
-//! requests any more.
+//! Operations whose process is gone. The tests let the process live, but the store no longer accepts its
+//! renewals, completions and releases.
 
 use std::time::{Duration, Instant};
 

@@ -25,8 +25,8 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 /// Pass it to `wrap`. Middleware that is added *later* is outside of this one, so add authentication later.
 ///
 /// A handler runs in a separate task on its worker, and continues when its client has gone away, unless the
-/// layer is in a transaction. A server that stops ends its workers. So first stop accepting connections, then
-/// wait for the handlers, and then stop the server.
+/// layer runs handlers in transactions. A server that stops ends its workers. So first stop accepting
+/// connections, then wait for the handlers, and then stop the server.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -153,8 +153,8 @@ impl Policy {
             return Verdict::Final;
         }
         match status.as_u16() {
-            // The first request is in flight. A 409 without `Retry-After` is another conflict, or one that
-            // waiting does not end.
+            // A 409 with `Retry-After` (with Stripe, every 409) says that the first request is in flight.
+            // After any other 409, waiting does not help.
             409 if not_before.is_some() || self.conflict_is_in_flight => Verdict::Again(not_before),
             408 | 425 | 429 | 500 | 502 | 503 | 504 => Verdict::Again(not_before),
             _ => Verdict::Final,

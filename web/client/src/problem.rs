@@ -5,7 +5,8 @@ use serde::de::IntoDeserializer as _;
 use serde::de::value::{Error, StrDeserializer};
 
 /// Why a request was refused, from the end of the problem's `type`. The names are those of `idem::http`.
-/// Problems of other servers are recognized if they use the same names.
+/// Problems of other servers are recognized if they use the same names. What the variants say about retries
+/// does not apply to a request whose body cannot be cloned: the client sends it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

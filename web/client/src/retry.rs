@@ -89,8 +89,8 @@ impl<'a> Retrying<'a> {
         let patience_left = self.policy.patience.saturating_sub(so_far);
         let own = self.pauses.next().unwrap_or(self.policy.pauses.1);
         let pause = match not_before {
-            // Because of the jitter, the clients that a server has turned away do not all come back in the
-            // same second.
+            // Because of the jitter, the clients that a server has refused do not all repeat their requests
+            // in the same second.
             Some(time) if time <= patience_left => {
                 own.max(time.saturating_add(time.mul_f64(rand::random::<f64>() / 4.0)).min(patience_left))
             }

@@ -113,8 +113,8 @@ pub(super) enum Gathered {
     Broken { read: Body, limited: bool },
 }
 
-/// Reads `body` to its end, or to the first frame that exceeds `limit` bytes. A body whose declared length is
-/// larger than `limit` is not read.
+/// Reads `body` to its end, or until it exceeds `limit` bytes. A body whose declared length is larger than
+/// `limit` is not read.
 pub(super) async fn gather(mut body: Body, limit: usize) -> Gathered {
     if body.size_hint().lower() > limit as u64 {
         return Gathered::TooLarge(body);

@@ -140,7 +140,7 @@ impl<St: Store> Builder<St> {
     }
 
     /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
-    /// client's response, and the first request with a key decides which request the key is for. Use this
+    /// client's response. If it sends the key with a request of its own, it gets 422 `key-reused`. Use this
     /// method for an API with one client, or for an API whose responses all clients may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
@@ -176,7 +176,8 @@ impl<St: Store> Builder<St> {
     /// broke off. With [`OnCrash::Rerun`], the default, the next request with the key runs the handler again,
     /// and [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With
     /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as a crash,
-    /// unless [`recording`](Self::recording) or the handler's own [`Recording`] says otherwise.
+    /// unless [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
+    /// [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;
         self.operation(|operation| operation.on_crash(on_crash))
@@ -219,7 +220,8 @@ impl<St: Store> Builder<St> {
 
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
     /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides: all
-    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx and failures of gRPC (`grpc-status`).
+    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx, the statuses of
+    /// [`forget_status`](Self::forget_status) and failures of gRPC (`grpc-status`).
     ///
     /// ```
     /// use http::StatusCode;
@@ -294,8 +296,8 @@ impl<St: Store> Builder<St> {
     /// location answers 409 `response-not-stored`.
     ///
     /// The function runs as part of the handler: within `handler_timeout` and with the
-    /// [`context`](idem_runtime::context) of its call. After a crash, it runs again with the handler. So give
-    /// the object the same name each time, such as a
+    /// [`context`](idem_runtime::context) of its call. If the handler runs again after a crash, this function
+    /// runs again, too. So give the object the same name each time, such as a
     /// [`downstream_key`](idem_runtime::Context::downstream_key).
     pub fn large_results<F, W, R>(mut self, keep: F) -> Self
     where

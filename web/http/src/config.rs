@@ -61,8 +61,8 @@ pub enum Recording {
     Forget,
     /// Do not read the response into memory, because it is a stream. The record shows only that there was a
     /// response, so a retry gets the problem `response-not-stored`. If the status alone would free the key
-    /// (such as a 503), it does so here, too. A layer in a transaction cannot record such a response, and
-    /// answers 500 `handler-failed` instead.
+    /// (such as a 503), it does so here, too. If the layer runs handlers in transactions, it cannot record
+    /// such a response, and answers 500 `handler-failed` instead.
     PassThrough,
 }
 
@@ -110,10 +110,11 @@ impl<St> Config<St> {
         if recording == Recording::Keep && streams(response) { Recording::PassThrough } else { recording }
     }
 
-    /// The default decision, which depends on the status. A final response is kept. A response is not final
-    /// if the client must authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A
-    /// 408 or 504 says that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx
-    /// counts as such an interruption, too.
+    /// The default decision, which depends on the status. A status of `forget_status` deletes the record, and
+    /// a failure of gRPC releases the key. Otherwise, a final response is kept. A response is not final if
+    /// the client must authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408
+    /// or 504 says that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx counts as
+    /// such an interruption, too.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,

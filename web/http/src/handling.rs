@@ -31,8 +31,8 @@ use idem_runtime::{Attempt, Error, Interrupted, Outcome, Replayed};
 /// runs, it releases the key as if the request had never come.
 ///
 /// The handler runs in a separate task, within the span of the request. When the client has gone away, a
-/// server drops the future of [`spawn`](Self::spawn). The task continues, unless the layer is in a
-/// transaction.
+/// server drops the future of [`spawn`](Self::spawn). The task continues, unless the layer runs handlers in
+/// transactions.
 #[must_use = "the handler runs by `spawn` or `spawn_local`; dropping this gives the key back"]
 pub struct Run<St: Store> {
     // Fields are dropped in the order of their declaration, so the key is released before the permit.

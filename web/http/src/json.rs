@@ -193,7 +193,7 @@ mod tests {
         assert!(canonical_text(r#"{"a":{"$serde_json::private::number":"1.5"}}"#).is_some());
     }
 
-    /// Documents with the kinds of values that JSON can write in two ways.
+    /// Documents without doubles. Their names and texts have characters that JSON must or may escape.
     fn documents() -> impl Strategy<Value = Value> {
         let name = "[a-c\u{e9}\u{20ac}\u{1f600}\u{fb33}\"\\\\/\u{0}-\u{20}]{0,4}";
         let leaf = prop_oneof![

@@ -83,9 +83,9 @@
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-// The modules: `layer`, `service` and `builder` are the public API. A request goes through `exchange` until
-// its key is claimed. Then `handling` runs the handler, and calls `serving` for the response. These modules
-// use `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their callers. `errors` maps an
+// The modules: users begin with `layer`, `service` and `builder`. A request goes through `exchange` until its
+// key is claimed. Then `handling` runs the handler, and calls `serving` for the response. These modules use
+// `key`, `fingerprint`, `json`, `body` and `recording`, which do not know their callers. `errors` maps an
 // error to a problem, for the layer and for handlers that make idempotent calls themselves. `idem-runtime`
 // defines the problems.
 

@@ -55,7 +55,7 @@ const UNREADABLE: Refusal = (
 ///
 /// The name of the operation is the last segment of the path. The function of
 /// [`Builder::tenant`](super::Builder::tenant) returns the tenant. So the authentication layer whose data
-/// this function reads must also be outside this service.
+/// this function reads must also wrap this service.
 #[derive(Clone, Debug)]
 pub struct OperationStatus<St> {
     pub(super) layer: IdempotencyLayer<St>,
@@ -85,7 +85,8 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // Emits no event. If the operation has reached this state, the layer emitted an event then.
+                // Emits no event. If the operation ended while its process lived, the layer reported the end
+                // then.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })

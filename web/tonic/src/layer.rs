@@ -30,7 +30,7 @@ const GRPC_WEB: &[u8] = b"application/grpc-web";
 /// Cheap to clone; clones share everything.
 ///
 /// A method runs in a separate task, and continues when its client has gone away, unless the
-/// [`IdempotencyLayer`] is in a transaction. At a shutdown, wait for the running methods with
+/// [`IdempotencyLayer`] runs handlers in transactions. At a shutdown, wait for the running methods with
 /// [`idem::drain`](idem_runtime::drain).
 #[derive(Clone, Debug)]
 pub struct GrpcIdempotencyLayer<St> {
@@ -40,7 +40,7 @@ pub struct GrpcIdempotencyLayer<St> {
 
 impl<St> GrpcIdempotencyLayer<St> {
     /// Guards with the settings of `layer`. Settings that depend on HTTP statuses have no effect, because
-    /// every call has the status 200.
+    /// every answer has the HTTP status 200.
     #[must_use]
     pub const fn new(layer: IdempotencyLayer<St>) -> Self {
         Self { layer, recording: |_| None }

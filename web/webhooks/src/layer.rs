@@ -23,8 +23,7 @@ use crate::{Delivery, Refused, Sender};
 /// The header in which this layer passes the id to the inner layer.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How long answers are kept. No sender, and no person who presses "resend", repeats a delivery after that
-/// time.
+/// How long answers are kept: longer than senders usually repeat a delivery, also by hand.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest id, in bytes.

@@ -64,7 +64,7 @@ const STOP_TAKING: Duration = Duration::from_secs(2);
 /// How long before the deadline the handlers that still run are dropped. This leaves time for the response.
 const CUT_OFF: Duration = Duration::from_millis(500);
 
-/// Longer than a function may run, so only the deadline ends a batch.
+/// Longer than a function may run, so no time limit of the consumer ends a batch.
 const UNLIMITED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a batch is processed.
@@ -149,12 +149,12 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses
     /// until 2 s before the deadline. Without a deadline, the records are reported at once.
     ///
-    /// Lambda freezes a function that has returned its response. So if a deadline is set, `process` waits
-    /// until at most 500 ms before the deadline for results to be recorded and claims to be released, as
-    /// [`drain`](idem_runtime::drain) does. The event `not_drained` reports work that is left after that.
+    /// Lambda freezes a function that has returned its response. So if a deadline is set, `process` waits for
+    /// results to be recorded and claims to be released, as [`drain`](idem_runtime::drain) does, at the
+    /// latest until 500 ms before the deadline. The event `not_drained` reports work that is left after that.
     ///
-    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks holds up
-    /// the others.
+    /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks its
+    /// thread stops the other handlers, too.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -236,8 +236,8 @@ impl<R, E> fmt::Debug for Batch<'_, R, E> {
     }
 }
 
-/// Runs a handler, or the function of `on_reject`. If there is a deadline, no lease of the calls in it
-/// reaches beyond the deadline.
+/// Runs a handler, or the function of `on_reject`. If there is a deadline, no lease of an idempotent call
+/// inside `call` reaches beyond the deadline.
 async fn within<F: Future>(deadline: Option<Instant>, call: F) -> F::Output {
     match deadline {
         Some(deadline) => with_deadline(deadline, call).await,

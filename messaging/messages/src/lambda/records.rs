@@ -11,8 +11,8 @@ impl BatchRecord for SqsMessage {
         self.message_id.as_deref()
     }
 
-    /// The message group of a FIFO queue. On a standard queue, a message group stands for a tenant of a fair
-    /// queue, and its messages have no order.
+    /// The message group of a FIFO queue. On a standard queue, a message group is a tenant of a fair queue,
+    /// and the messages of a tenant have no order.
     fn group(&self) -> Option<String> {
         let is_fifo = self.attributes.contains_key("SequenceNumber")
             || self.event_source_arn.as_ref().is_some_and(|queue| queue.ends_with(".fifo"));

@@ -48,7 +48,8 @@ async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
 
-/// During an alarm, RabbitMQ blocks a connection at its first publish, but may still take this publish.
+/// During an alarm, RabbitMQ blocks a connection when it first publishes a message, but may still accept this
+/// message.
 async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     let (orders, progress) = (Orders::open(node, "alarm").await, Progress::new());
     for order in ["0", "1", "2", "good"] {
@@ -59,8 +60,8 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
         let (order, progress) = (String::from_utf8(order.data.clone()).unwrap(), &progress);
         let before = order.parse().unwrap_or(u64::MAX);
         async move {
-            // The handlers end one after another, so that one copy after another is published, until a copy
-            // is held up.
+            // The handlers end one after another, so that one copy after another is published, until RabbitMQ
+            // blocks a copy.
             until("it is its turn", async || {
                 let now = progress.summary();
                 now.taken == 4 && (now.rejected >= before || now.broker_errors > 0)
@@ -81,7 +82,7 @@ async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     };
     let summary = until_over(|end| orders.source().run_until(end, settings, handler), over).await.unwrap();
     assert_eq!((summary.taken, summary.rejected), (4, 3), "{summary:?}");
-    // The source repeats a copy that was held up. When the alarm ends, RabbitMQ may store both copies, so
+    // The source repeats a copy that was blocked. When the alarm ends, RabbitMQ may store both copies, so
     // there may be more than three letters.
     assert!(orders.letters().await.len() >= 3);
 }

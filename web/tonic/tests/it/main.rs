@@ -179,8 +179,8 @@ async fn a_call_that_stays_open_behind_its_first_message_is_refused_in_time_and_
     assert_eq!(pay(&server, payment("k", of(1))).await.unwrap().get_ref(), "receipt 1 for 1");
 }
 
-/// In the format of gRPC-Web, the trailers are in the body. Without the refusal, the layer would take them
-/// for a second message, after the method has run.
+/// In the format of gRPC-Web, the trailers are in the body. Without the refusal, the layer would count them
+/// as a second message, after the method has run.
 #[tokio::test]
 async fn a_call_in_the_format_of_grpc_web_is_refused_before_anything_runs() {
     let (server, bank) = start(builder());

@@ -240,7 +240,7 @@ impl Shop {
     }
 
     /// Runs a body of one second that ends as `what` says: `ok`, `final`, `panic`, `transient`, or `twice`,
-    /// which succeeds at the second attempt. If `what` is a number, the body takes so many seconds and
+    /// which succeeds at the second attempt. If `what` is a number, the body takes that many seconds and
     /// succeeds.
     pub fn ship(&self, message: &Message) -> impl Future<Output = Result<String, Failure>> + use<'_> {
         self.ship_order(message.order.clone(), message.what.clone())
