@@ -70,8 +70,8 @@ impl Shop {
     }
 }
 
-/// Stands for a payment service that makes one payment for each key. Here, a payment is a file with the key's
-/// name, which can be created only once.
+/// Replaces a payment service that makes one payment for each key. Here, a payment is a file whose name is
+/// the key, so it can be created only once.
 struct Gateway {
     folder: PathBuf,
     latency: Duration,

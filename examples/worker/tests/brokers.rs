@@ -15,7 +15,7 @@ async fn worker<B: Broker>(broker: &B, redis: &Redis, options: &[&str]) -> Resul
     worker.env("AWS_ENDPOINT_URL", broker.address()).env("AWS_REGION", "us-east-1");
     worker.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
     let (worker, begin) = (Process::start(worker.args(options)), Instant::now());
-    // A worker without options works until the queue is empty. A worker with options ends by itself.
+    // A worker without options gets SIGTERM when the queue is empty. A worker with options ends by itself.
     if options.is_empty() {
         while broker.waiting().await? > 0 {
             assert!(begin.elapsed() < Duration::from_secs(120), "the queue is not empty: {:?}", worker.end());

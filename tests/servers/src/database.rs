@@ -181,8 +181,8 @@ impl<E: Engine> DatabaseServer<E> {
         self.process.as_ref().expect(OTHERS)
     }
 
-    /// The server's process: `stop("-INT")` is a fast shutdown of PostgreSQL, `stop("-TERM")` an orderly one
-    /// of MariaDB.
+    /// The server's process. `stop("-INT")` is a fast shutdown of PostgreSQL, and `stop("-TERM")` is an
+    /// orderly shutdown of MariaDB.
     pub fn server(&mut self) -> &mut Server {
         self.process.as_mut().expect(OTHERS)
     }
@@ -217,7 +217,7 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root. If so, its folder belongs to root, or after `give` to `NOBODY`.
+/// Whether this process runs as root. The owner of its folder shows this: root, or `NOBODY` after [`give`].
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
@@ -261,7 +261,7 @@ pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Pa
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
         let copied = tempfile::tempdir_in(&home).unwrap();
         copy(&made.path().join("data"), &copied.path().join("data"));
-        // Another process may have been faster; its template is as good.
+        // This fails if another process has made the same template in the meantime. Then that one is used.
         let _ = fs::rename(copied.path().join("data"), &template);
     }
     copy(&template, data);

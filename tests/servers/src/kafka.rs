@@ -9,8 +9,8 @@ use crate::process::Server;
 
 /// A broker.
 ///
-/// As the end of a partition, this broker reports where the last batch begins. So a test that counts messages
-/// by this end must send each message in its own batch.
+/// If a client asks for the end of a partition, this broker returns the offset at which the last batch
+/// begins. So a test that counts messages by this offset must send each message in its own batch.
 pub struct Kafka {
     broker: Server,
     _storage: Option<Aws>,

@@ -17,7 +17,7 @@ struct Line {
     is_cut: AtomicBool,
 }
 
-/// A port of this process that forwards to a server, and the counts of what passes.
+/// A port of this process that forwards to a server, and the counts of the traffic.
 #[derive(Clone)]
 pub struct Meter {
     /// Where the proxy listens on 127.0.0.1.
@@ -114,7 +114,7 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     // A round trip begins with the first bytes that the client sends after an answer. Requests that it sends
-    // together count as one.
+    // together count as one round trip.
     let answered = AtomicBool::new(true);
     let there = pump(from_client, to_server, &line, |bytes| {
         if answered.swap(false, Ordering::Relaxed) {
@@ -137,8 +137,8 @@ async fn pass(client: TcpStream, server: u16, line: Arc<Line>, breaks: Option<Br
     tokio::select! { () = there => {}, () = back => {} }
 }
 
-/// Forwards bytes until either end is closed. `passes` says how many bytes of each part to forward. If it
-/// says fewer than all, the connection ends after those.
+/// Forwards bytes until either end is closed. `passes` returns how many bytes of each part to forward. If it
+/// returns fewer than the part has, the connection ends after these bytes.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -78,8 +78,8 @@ impl Postgres {
         Self::prepared(prepare, PostgresEngine::FAST)
     }
 
-    /// With `true`, makes all transactions read-only that begin from now on, in all sessions; with `false`,
-    /// lets them write again.
+    /// With `true`, the transactions that begin from now on are read-only, in all sessions. With `false`,
+    /// they may write again.
     pub fn read_only(&self, only: bool) {
         let _own = self.own();
         let _ = self.sql(&format!("alter system set default_transaction_read_only = {only}"));

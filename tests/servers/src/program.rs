@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 
 use serde_json::Value;
 
-/// How a rig ends: with 0 if it kept every promise, with 1 if not, and with 2 and a line if it could not run.
+/// The exit code of a rig: 0 if every promise was kept, 1 if not. If the rig could not run, prints the error
+/// and returns 2.
 pub fn exit(kept: Result<bool, Box<dyn Error + Send + Sync>>) -> ExitCode {
     match kept {
         Ok(kept) => ExitCode::from(u8::from(!kept)),
@@ -58,7 +59,7 @@ impl Process {
         Self::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// Starts the command with its own input and outputs.
+    /// Starts the command with the input and the outputs that it sets.
     pub fn spawn(command: &mut Command) -> Self {
         Self(Some(command.spawn().unwrap()))
     }

@@ -9,7 +9,7 @@ use crate::process::{Server, free_port};
 /// A RabbitMQ node with the user `guest`, which keeps durable data on disk. Its start takes about ten
 /// seconds.
 pub struct RabbitMq {
-    // Dropped before the port mapper that it is registered with.
+    // Dropped before the port mapper, with which the node is registered.
     node: Server,
     port_mapper: Server,
 }
@@ -64,8 +64,8 @@ impl RabbitMq {
         self.tell(&["eval", "mnesia:sync_log()."]);
     }
 
-    /// Adds a user who may read and write everything, and declare only what this pattern matches. Returns the
-    /// user's URL.
+    /// Adds a user who may read and write everything, but may declare only what this pattern matches. Returns
+    /// the URL with which this user connects.
     pub fn user(&self, name: &str, may_declare: &str) -> String {
         self.tell(&["add_user", name, "secret"]);
         self.tell(&["set_permissions", name, may_declare, ".*", ".*"]);
@@ -90,7 +90,8 @@ impl RabbitMq {
         String::from_utf8(answer.stdout).unwrap()
     }
 
-    /// The node's process. Persistent messages in durable queues survive a restart.
+    /// The node's process. Persistent messages in durable queues survive a restart. Before a kill, call
+    /// [`remember_queues`](Self::remember_queues), because otherwise new queues may be lost.
     pub const fn server(&mut self) -> &mut Server {
         &mut self.node
     }

@@ -1,4 +1,4 @@
-//! Starts the binary of the running test again, with one other test of it, as a process that can be killed.
+//! Runs another test of the running test's binary in a process of its own, which can be killed.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
@@ -22,7 +22,7 @@ pub struct TestChild {
 }
 
 impl TestChild {
-    /// Starts the test of this name with these variables.
+    /// Starts the test of this name with these environment variables.
     pub fn start<'a>(test: &str, variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(variables);

@@ -56,7 +56,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends the payments to one framework, and returns how many promises it broke.
+/// Sends the payments to one framework, and returns the number of violations.
 async fn run(framework: Framework, options: &Options) -> Result<usize, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let store = SqliteStore::open(folder.path().join("idem.db"))?;

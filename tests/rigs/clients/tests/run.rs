@@ -10,7 +10,7 @@ fn payments_over_connections_that_break_are_made_once_with_each_framework() {
     let story = String::from_utf8(rig.stdout).unwrap();
     assert!(rig.status.success(), "{story}{}", String::from_utf8_lossy(&rig.stderr));
     // The proxy cuts one connection in five, so at least 12 of the first 60. A client does not always connect
-    // again, because the part of an answer that came through may be enough for it.
+    // again, because the part of the answer that it got may be enough.
     for framework in ["Axum", "Actix", "Tonic"] {
         let line =
             story.lines().find(|line| line.starts_with(&format!("{framework}: 60 payments, "))).unwrap();

@@ -38,7 +38,7 @@ struct Cli {
     /// How long shipping takes, in milliseconds.
     #[arg(long, default_value_t = 5)]
     work: u64,
-    /// The store: `redis`, `postgres`, `dynamodb` or `sqlite` to start one, or the URL of a store that runs
+    /// A store to start, such as `redis`, `postgres`, `dynamodb` or `sqlite`, or the URL of a store that runs
     /// already. By default `redis`, or `dynamodb` with `--broker lambda`.
     #[arg(long)]
     store: Option<String>,

@@ -161,7 +161,7 @@ fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
     for pair in begun.windows(2) {
         let (one, next) = (&pair[0], &pair[1]);
         match one.failed {
-            // The first run did not report a failure, so the second must be `recovered`.
+            // The earlier run did not report a failure, so the next run must be `recovered`.
             None if !next.recovered => {
                 faults.push(format!("key {key} ran again without `recovered`: {begun:?}"));
             }

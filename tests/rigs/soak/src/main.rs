@@ -21,10 +21,10 @@
 //! The soak starts worker processes that call an operation for random keys. Each effect is a line in a
 //! ledger, and each answer is a line in a log; one key in eight has `on_crash = "in_doubt"`. The soak kills
 //! some workers with `kill -9`, stops others for longer than their lease and continues them, and sends
-//! SIGTERM to some, which then drain. Bodies panic, hang until their timeout, and fail so that their keys are
-//! not due; some run on without their callers. Callers drop their calls, and in each worker the store fails,
-//! loses answers, applies claims late and is down for longer than a lease. At the end the soak calls every
-//! key once more, prints one line of JSON, and ends with 1 on any violation:
+//! SIGTERM to some, which then drain. Bodies panic, hang until their timeout, or fail, and after a failure
+//! the key is not due for some time. Some bodies run on without their callers. Callers drop their calls, and
+//! in each worker the store fails, loses answers, applies claims late and is down for longer than a lease. At
+//! the end the soak calls every key once more, prints one line of JSON, and ends with 1 on any violation:
 //!
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;

@@ -280,7 +280,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
     }
 }
 
-/// Takes the store away now and then, often for longer than a lease.
+/// Makes the store unavailable from time to time, often for longer than a lease.
 async fn outages(store: &FaultStore<DynStore>, pace: u32, mut random: SmallRng) {
     loop {
         tokio::time::sleep(Duration::from_millis(random.random_range(500..4_000)) * pace).await;

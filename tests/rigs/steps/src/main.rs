@@ -3,12 +3,13 @@
 //!
 //! `cargo run -p steps -- --store sqlite --kills 500 --seed 1`
 //!
-//! `--store` takes the URL of a store that runs already, or `sqlite`, `redis`, `postgres` or `mysql` to start
-//! one. A few threads, the lanes, each work on one order after another. A lane starts a worker process, which
-//! calls the annotated function below, and kills the process (`kill -9`) at a random moment, again and again.
-//! It lets some of the processes run, and such a process completes the order. All processes write lines to
-//! one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER STEP VALUE` as soon as the
-//! step has returned. The example prints one line of JSON and ends with 1 on any violation:
+//! `--store` takes the URL of a store that runs already, or the name of a store to start, such as `sqlite`,
+//! `redis`, `postgres` or `mysql`. A few threads, the lanes, each work on one order after another. A lane
+//! starts a worker process, which calls the annotated function below, and kills the process (`kill -9`) at a
+//! random moment, again and again. It lets some of the processes run, and such a process completes the order.
+//! All processes write lines to one file: `effect ORDER STEP VALUE` when a step acts, and `acknowledged ORDER
+//! STEP VALUE` as soon as the step has returned. The example prints one line of JSON and ends with 1 on any
+//! violation:
 //!
 //! * a step that ran after its record was acknowledged;
 //! * two acknowledged values of one step, or an acknowledged value that no effect has;
@@ -101,7 +102,7 @@ struct Cli {
 
 #[derive(Args)]
 struct Run {
-    /// The store: sqlite, redis, postgres or mysql to start one, or the URL of one that runs already.
+    /// A store to start, such as sqlite, redis, postgres or mysql, or the URL of a store that runs already.
     #[arg(long, default_value = "sqlite")]
     store: String,
     /// How many workers are killed.
@@ -179,7 +180,7 @@ fn run(options: &Run) -> Result<bool, Failure> {
     Ok(report(&line, &verdict.violations))
 }
 
-/// Works on one order after another.
+/// A thread that works on one order after another.
 struct Lane<'r> {
     url: &'r str,
     folder: &'r Path,

@@ -1,4 +1,4 @@
-//! Opens the store that an example's command line names.
+//! Opens the store that the command line of an example or a rig names.
 
 #[cfg(feature = "servers")]
 pub mod servers;
@@ -13,7 +13,7 @@ use idem_runtime::{DynStore, MemoryStore};
 /// The forms that a user may write.
 pub const FORMS: &str = "sqlite:FILE | redis://.. | postgres://.. | mysql://.. | nats-kv://HOST:PORT/BUCKET | object:s3://BUCKET/PREFIX | object:FOLDER | memory";
 
-/// A store that is not open yet. It has no `Debug`: a URL may contain a password.
+/// A store that is not open yet. It has no `Debug`, because a URL may contain a password.
 #[derive(Clone)]
 pub enum Choice {
     /// The store in this process's memory.

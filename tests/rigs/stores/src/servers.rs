@@ -10,7 +10,7 @@ use idem_test_servers as start;
 /// Longer than the lease of the soak's workers at pace 1.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
-/// With `false`, kills a server or disturbs it otherwise; with `true`, ends the disturbance.
+/// With `false`, kills a server or disturbs it in another way; with `true`, ends the disturbance.
 type Switch = Box<dyn FnMut(bool)>;
 
 /// The servers that were started. They end when this value is dropped.
@@ -72,7 +72,7 @@ impl Servers {
                 let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                // Only one disturbance: the master that `kill_master` kills is a replica afterwards.
+                // Only one disturbance, because afterwards the server that `kill_master` kills is a replica.
                 times = 1;
                 let switch = switched(move |on| match on {
                     true => {
@@ -146,7 +146,7 @@ impl Servers {
         self.switch.is_some()
     }
 
-    /// With `false`, kills the servers or disturbs them otherwise; with `true`, ends the disturbance.
+    /// With `false`, kills the servers or disturbs them in another way; with `true`, ends the disturbance.
     pub fn switch(&mut self, on: bool) {
         if let Some(switch) = &mut self.switch {
             switch(on);

@@ -1,6 +1,6 @@
 //! A broker for the rig: a file of the ledger, in which each line is a message, in the order of publishing.
 //!
-//! A line is `topic<TAB>id<TAB>payload`. Now and then the broker refuses a message for the moment.
+//! A line is `topic<TAB>id<TAB>payload`. Now and then publishing fails, as if the broker were unavailable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

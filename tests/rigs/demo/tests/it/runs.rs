@@ -19,12 +19,13 @@ fn number(line: &Value, name: &str) -> u64 {
 }
 
 /// Runs the demo with this many messages, 30 percent of them sent twice, and checks its figures. The three
-/// workers of ten handlers work longer than the time between two kills, so at least one kill interrupts them.
+/// workers, with ten handlers each, work longer than the time between two kills. So at least one kill
+/// interrupts them.
 fn run_and_judge(messages: u64, arguments: &str) -> Value {
     let line = run(&format!("--messages {messages} --duplicates 30 {arguments}"));
     assert_eq!((number(&line, "messages"), number(&line, "violations")), (messages, 0), "{line}");
-    // At most brokers, the dead letter is sent before the message is settled, so a kill between the two
-    // leaves a second letter.
+    // With most brokers, the dead letter is sent before the message is settled. So a kill between the two
+    // causes a second letter.
     assert!(number(&line, "dead_letters") >= 10, "{line}");
     let duplicates = messages * 30 / 100;
     assert!(number(&line, "effects") >= messages && number(&line, "replays") >= duplicates, "{line}");
