@@ -180,7 +180,7 @@ impl Opener {
     pub(super) fn share(&self) {
         if !self.shared.swap(true, Ordering::Relaxed) {
             tracing::info!(
-                target: "idem::store",
+                target: "idem",
                 event = "pooler_found",
                 "the server does not take a session's settings, as behind a pooler: every statement brings its own, \
                  at the price of three more exchanges"
