@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How long a result is kept, from completion: 24 hours.
 pub const TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a silent owner keeps its claim: 30 seconds.
+/// How long a claim lasts without a renewal: 30 seconds.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// How long one operation of the store may take before the engine treats it as failed: 10 seconds.

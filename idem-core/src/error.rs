@@ -17,13 +17,12 @@ pub enum StoreErrorKind {
     OutcomeUnknown,
     /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
-    /// The value under this key is not a readable record, or the file of all records is damaged. Nothing was
-    /// applied.
+    /// The value under this key is not a readable record, or the store's file is damaged. Nothing was applied.
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,
     /// The store was used with a key ring or a secret that this process does not have. Nothing was applied.
-    /// No body runs, even if the operation fails open, because an earlier call may have run it already.
+    /// No body runs, even if the operation fails open, because an earlier call may have run the body already.
     WrongKeys,
 }
 

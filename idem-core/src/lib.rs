@@ -1,8 +1,8 @@
 //! The contract of `idem`: the protocol as pure functions, the keys, and the [`Store`] trait.
 //!
 //! This crate is what a store depends on. It knows no engine and no database client. To use the library, take
-//! the crate `idem-rs`, which re-exports all of this; to write a store, start at [`Store`]. The crate
-//! `idem-store-kit` has the code that our stores share.
+//! the crate `idem-rs`, which re-exports what a program needs of this crate. To write a store, start at
+//! [`Store`]. The crate `idem-store-kit` has the code that our stores share.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests, examples and benches may panic or print.

@@ -72,7 +72,7 @@ pub struct Page {
     pub records: Vec<Listed>,
     /// The names of records that this version of idem cannot read.
     pub unreadable: Vec<RecordKey>,
-    /// Where the next page begins; `None` after the last page.
+    /// Where the next page begins; `None` if this page is the last.
     pub next: Option<Cursor>,
     /// The store's time when it read the page. Compare leases and expiry times with it.
     pub now: Timestamp,
@@ -179,7 +179,7 @@ impl Cursor {
         Self(bytes)
     }
 
-    /// The scope and the key of a cursor made by [`behind`](Self::behind).
+    /// The scope and the key of a cursor made by [`behind`](Self::behind); `None` for other bytes.
     #[must_use]
     pub fn key(&self) -> Option<(&str, &str)> {
         let (length, rest) = self.0.split_first_chunk::<4>()?;

@@ -1,7 +1,7 @@
 //! The contract between the engine and a store of its records.
 //!
-//! Owns the [`Store`] trait. A store knows the protocol and its own client. It knows neither the engine nor
-//! bodies, and of a result it knows only the bytes.
+//! Owns the [`Store`] trait. A store knows the protocol and the client library of its server. It knows neither
+//! the engine nor bodies, and of a result it knows only the bytes.
 
 use crate::Waiters;
 use crate::error::StoreError;
@@ -31,10 +31,10 @@ use crate::protocol::{
 ///    durably;
 /// 4. only then answer [`Transition::answer`](crate::protocol::Transition::answer).
 ///
-/// If the server decides, the store restates the functions in the server's language, and the store's tests
-/// compare these with the functions here. [`claim`](Store::claim), [`renew`](Store::renew) and the other
-/// methods for one kind of request call `apply`. A store does not override them, because a wrapper calls only
-/// the `apply` of the store inside it.
+/// If the server itself applies the request, for example in a script, the store restates the functions in the
+/// server's language, and the store's tests compare both. [`claim`](Store::claim), [`renew`](Store::renew)
+/// and the other methods for one kind of request call `apply`. A store does not override them, because a
+/// wrapper calls only the `apply` of the store inside it.
 ///
 /// This is a whole store, in the memory of one process:
 ///
@@ -112,17 +112,17 @@ use crate::protocol::{
 ///   it deletes.
 /// * A scope, a key and the name of a step can be any UTF-8 text, even with NUL. A result, also that of a
 ///   step, can be any bytes.
-/// * A record keeps thousands of steps, in their order, until it is deleted or gets its result. A store may
-///   keep them beside the record, but changes both at once.
-/// * No error, log or `Debug` output contains a key, a fingerprint or a result.
+/// * A record can have thousands of steps. It keeps them in their order, until it is deleted or gets a result
+///   other than `Exhausted`. A store may keep the steps beside the record, but changes both at once.
+/// * No error, log or `Debug` output contains a key, a result or a whole fingerprint.
 pub trait Store: Clone + Send + Sync + 'static {
     /// Applies a request to the record of a key, and returns the answer, which is of the same kind as the
     /// request: see [`protocol::apply`](crate::protocol::apply).
     ///
     /// If a result is too large, or a step is too large by itself or together with the recorded steps, the
     /// store returns a [`StoreErrorKind::TooLarge`](crate::StoreErrorKind) and applies nothing. The engine
-    /// then sends the request again, with a tombstone instead of the result. For a kind of request that it
-    /// does not know, the store returns a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
+    /// then sends the request again, with a tombstone instead of the result. If the store does not know the
+    /// kind of the request, it returns a [`StoreErrorKind::Configuration`](crate::StoreErrorKind).
     ///
     /// Nothing happens before the future is polled. In every call, the engine puts this future into a box, so
     /// it should be small.
@@ -199,10 +199,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// One page of the records, without results: for operators and monitoring.
     ///
     /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
-    /// matching ones, so a page may be empty although more records follow. A walk is not a snapshot: it
-    /// returns each record that exists and matches during the whole walk at least once, and may return other
-    /// records. It may return expired records that are not deleted yet: those whose `expires_at` is not later
-    /// than [`Page::now`].
+    /// matching ones, so a page may be empty although more records follow. Such a walk is not a snapshot: it
+    /// returns, at least once, each record that exists and matches during the whole walk, and it may return
+    /// other records. It may return expired records that are not deleted yet: those whose `expires_at` is not
+    /// later than [`Page::now`].
     ///
     /// Listing changes nothing, and delays claims and completions by at most one read. A store without this
     /// method cannot list its records.
@@ -223,8 +223,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     }
 
     /// What the clones of this store share in this process: a field of the store, made by
-    /// [`Waiters::default`]. The engine uses it. A store without this method works, but each caller that
-    /// waits for a key then polls by itself.
+    /// [`Waiters::default`]. The engine uses it. A store without this method works, but then each caller that
+    /// waits for a key reads the record by itself.
     #[doc(hidden)]
     fn waiters(&self) -> &Waiters {
         Waiters::of_nobody()

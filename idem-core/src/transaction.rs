@@ -25,14 +25,14 @@ pub trait TransactionStore: Store {
     /// The same store.
     fn itself(self) -> Self::Itself;
 
-    /// Tells the other processes that use the store that there are transactions. [`RecordsIn::take`] also
-    /// does this, but then the caller's transaction stays open while the store does it on another connection.
+    /// Tells the other processes that use the store that calls in transactions exist. [`RecordsIn::take`]
+    /// also tells them, but meanwhile the caller's transaction is open, and the store uses another connection.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
 }
 
-/// A store that can record in the transaction of a connection `C`, a driver's type.
+/// A store that can record in the transaction of a connection. `C` is the driver's type of the connection.
 ///
 /// Nobody else sees the store's writes before the caller commits.
 pub trait RecordsIn<C>: TransactionStore {
@@ -63,7 +63,7 @@ pub trait RecordsIn<C>: TransactionStore {
     /// connection.
     fn undo_first(connection: &mut C, mark: &mut Self::Mark);
 
-    /// Removes the savepoint and keeps the writes since then.
+    /// Removes the savepoint and keeps the writes that were made after it.
     fn keep(connection: &mut C, mark: &mut Self::Mark)
     -> impl Future<Output = Result<(), StoreError>> + Send;
 
@@ -80,7 +80,7 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
-/// A pool that begins the transactions in which the store `S` records, for a layer whose caller has no
+/// A pool that begins the transactions in which the store `S` records: for the HTTP layer, whose caller has no
 /// transaction.
 ///
 /// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement this trait

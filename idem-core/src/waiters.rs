@@ -1,14 +1,16 @@
-//! A field of a store in which the engine keeps what all clones of that store share in this process.
+//! [`Waiters`]: the type of a field that all clones of a store share. The engine keeps there which callers of
+//! this process wait for which key.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// A value that the clones of one store in this process share, so that waiting callers share one poll.
+/// A value that the clones of one store in this process share. It lets callers that wait for the same key
+/// read the record together, instead of each by itself.
 ///
 /// A store makes this value with `Waiters::default()`, shares it among its clones, and returns it from
 /// [`Store::waiters`](crate::Store::waiters). Only the engine uses its contents. A store without this field
-/// works too, but each waiting caller then polls by itself.
+/// works too, but then each waiting caller reads the record by itself.
 #[derive(Clone, Default)]
 pub struct Waiters(Arc<OnceLock<Box<dyn Any + Send + Sync>>>);
 
@@ -21,8 +23,8 @@ impl Waiters {
         &NOBODY
     }
 
-    /// The value that was stored first; `make` creates it if there is none yet. `None` if the store has no
-    /// field for it, or if the stored value has another type.
+    /// What the engine keeps here. If there is nothing yet, `make` creates it. `None` if the store has no
+    /// field for it, or if it has another type than `T`.
     #[doc(hidden)]
     #[must_use]
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {

@@ -1,5 +1,5 @@
-//! The engine of `idem`. Use the crate `idem-rs`, which re-exports it: paths in this crate may change between
-//! any two versions.
+//! The engine of `idem`. Use the crate `idem-rs`, which re-exports it, because paths in this crate may change
+//! between any two versions.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests, examples and benches may panic or print.

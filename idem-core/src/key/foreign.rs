@@ -13,7 +13,7 @@ impl KeyPart for uuid::Uuid {
     }
 }
 
-/// A calendar date in ISO 8601 form: `2024-02-29`, with more digits or a sign for years outside 0 to 9999.
+/// A calendar date in ISO 8601 form: `2024-02-29`. A year outside 0 to 9999 has a sign.
 #[cfg(any(feature = "chrono", feature = "jiff", feature = "time"))]
 fn date(key: &mut KeyBuilder, year: i32, month: u8, day: u8) {
     use std::fmt::Write as _;

@@ -108,7 +108,7 @@ thread_local! {
     static PLACE: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// A buffer with a larger capacity than this is not kept.
+/// A buffer with a larger capacity than this, in bytes, is not kept.
 const LARGEST_PLACE: usize = 4 * MAX_KEY_BYTES;
 
 /// Makes a [`Key`] of literal text and values.
@@ -468,7 +468,7 @@ pub struct RecordKey {
 }
 
 impl RecordKey {
-    /// The record of `key` under `scope`.
+    /// The name of the record of `key` under `scope`.
     #[must_use]
     pub const fn new(scope: Scope, key: Key) -> Self {
         Self { scope, key }

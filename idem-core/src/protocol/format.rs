@@ -1,7 +1,7 @@
 //! The formats of recorded results.
 //!
-//! Owns the register of formats. The first bytes of a result identify its format, so no store needs a field
-//! for the format, and the format of a result is known whichever version of idem recorded it.
+//! Owns the register of formats. The first bytes of a result identify its format. So no store needs a field
+//! for the format, and a version of idem recognizes a result whose format it does not know.
 //!
 //! | first bytes | format |
 //! |---|---|

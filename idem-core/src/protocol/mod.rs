@@ -1,9 +1,9 @@
 //! The rules of the protocol: one record for each key, and one pure function for each transition.
 //!
 //! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O:
-//! time is an argument, and a transition is a value that the store then writes. `MemoryStore` and
-//! `SqliteStore` run these functions inside their lock or transaction; if a store must restate them in its
-//! server's language, tests compare the two.
+//! time is an argument, and a transition is a value that the store then writes. `MemoryStore`, for example,
+//! runs these functions inside its lock, and `SqliteStore` inside its transaction. If a store must restate
+//! them in its server's language, tests compare the two.
 //!
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock. (Stores on
 //! servers without a usable clock use the clocks of their callers: see [`Store`](crate::Store).)
@@ -59,9 +59,9 @@
 //! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because
 //! other callers have got `Exhausted` by then.
 //!
-//! Two rules are not in the table, both for safety. A record remembers the crash policy it was claimed under,
-//! and a lapsed lease is *in doubt* if either that policy or the policy of the new claim says so. A claim
-//! without a fingerprint keeps the recorded one.
+//! Two rules are not in the table, both for safety. A record remembers the crash policy of its last claim. A
+//! lapsed record falls under the in-doubt policy if that policy, or the policy of the new claim, is in-doubt.
+//! A claim without a fingerprint keeps the recorded fingerprint.
 
 mod apply;
 mod build;

@@ -11,11 +11,11 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Claim {
-    /// The claimant; the same owner when the same attempt claims again.
+    /// The claimant. If the answer is lost, the attempt claims again with the same owner.
     pub owner: Owner,
     /// The fingerprint of the arguments, which must not change under the key; `None` to compare nothing.
     pub fingerprint: Option<Fingerprint>,
-    /// How long a silent owner keeps the claim.
+    /// How long the claim lasts without a renewal.
     pub lease: Duration,
     /// How long the record is kept after its completion, its release or the end of its lease.
     pub ttl: Duration,

@@ -37,8 +37,7 @@ pub fn is_live(record: &Record, now: Timestamp) -> bool {
     record.expires_at.is_none_or(|end| now < end)
 }
 
-/// Whether a record must never expire, because without the record a body that may start at most once would
-/// start again.
+/// Whether a record must never expire. If it expired, a body that may start at most once could start again.
 #[must_use]
 pub const fn is_endless(record: &Record) -> bool {
     match record.state {

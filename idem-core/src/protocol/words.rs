@@ -1,5 +1,5 @@
-//! The names of states, policies and reasons, as commands print them and as stores with a readable format
-//! write them.
+//! The names of states, crash policies and tombstones, as commands print them and as stores with a readable
+//! format write them.
 
 use super::{OnCrash, State, Tombstone};
 

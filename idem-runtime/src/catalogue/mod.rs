@@ -74,7 +74,7 @@ pub struct CatalogueOperation {
     pub fingerprint: Option<String>,
     /// How long results are kept: `24h`, or an expression.
     pub ttl: String,
-    /// How long a silent owner keeps its claim: `30s`, or an expression.
+    /// How long a claim lasts without a renewal: `30s`, or an expression.
     pub lease: String,
     /// `rerun` or `in_doubt`.
     pub on_crash: String,

@@ -91,7 +91,7 @@ impl<R> Operation<R> {
         self
     }
 
-    /// How long a silent owner keeps its claim; 30 seconds unless set. The engine renews the lease while the
+    /// How long a claim lasts without a renewal; 30 seconds unless set. The engine renews the claim while the
     /// body runs. At least a millisecond, at most 100 years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.policy.to_mut().lease = lease;
