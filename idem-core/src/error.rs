@@ -17,7 +17,8 @@ pub enum StoreErrorKind {
     OutcomeUnknown,
     /// The result, or the step, is larger than this store takes. Nothing was applied.
     TooLarge,
-    /// The value under this key is not a readable record, or the store's file is damaged. Nothing was applied.
+    /// The value under this key is not a readable record, or the store's file is damaged. Nothing was
+    /// applied.
     CorruptRecord,
     /// The store is set up in a way that cannot work. A retry does not help.
     Configuration,

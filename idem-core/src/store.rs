@@ -1,7 +1,7 @@
 //! The contract between the engine and a store of its records.
 //!
-//! Owns the [`Store`] trait. A store knows the protocol and the client library of its server. It knows neither
-//! the engine nor bodies, and of a result it knows only the bytes.
+//! Owns the [`Store`] trait. A store knows the protocol and the client library of its server. It knows
+//! neither the engine nor bodies, and of a result it knows only the bytes.
 
 use crate::Waiters;
 use crate::error::StoreError;

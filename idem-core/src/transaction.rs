@@ -26,7 +26,7 @@ pub trait TransactionStore: Store {
     fn itself(self) -> Self::Itself;
 
     /// Tells the other processes that use the store that calls in transactions exist. [`RecordsIn::take`]
-    /// also tells them, but meanwhile the caller's transaction is open, and the store uses another connection.
+    /// also tells them, on another connection, but then the caller's transaction stays open meanwhile.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }
@@ -80,8 +80,8 @@ pub trait RecordsIn<C>: TransactionStore {
     fn spoil(connection: &mut C) -> impl Future<Output = ()> + Send;
 }
 
-/// A pool that begins the transactions in which the store `S` records: for the HTTP layer, whose caller has no
-/// transaction.
+/// A pool that begins the transactions in which the store `S` records: for the HTTP layer, whose caller has
+/// no transaction.
 ///
 /// The pools of sqlx and the connection of SeaORM are such pools. For another driver, implement this trait
 /// for a type of your own around the driver's pool.

@@ -117,7 +117,7 @@ pub fn store<M, S: AsStore<M> + ?Sized>(store: &S) -> S::Store {
     store.as_store().clone()
 }
 
-/// The return type of the function that `key_fn` makes.
+/// The return type of the function that the attribute's option `key_fn` makes.
 pub type KeyOfCall = Result<RecordKey, Error>;
 
 /// The name of the record that one call would have; the call is not made.

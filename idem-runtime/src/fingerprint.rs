@@ -46,7 +46,8 @@ impl FingerprintError {
 /// digits.
 ///
 /// A hash set is refused, because it has no defined order. The fingerprint covers everything that serializes.
-/// So if a deployment adds a field to a struct, calls that are retried after it have another fingerprint.
+/// So if a deployment adds a field to a struct, a call that is retried after the deployment has another
+/// fingerprint.
 ///
 /// # Errors
 ///

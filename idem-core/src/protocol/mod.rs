@@ -59,9 +59,9 @@
 //! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because
 //! other callers have got `Exhausted` by then.
 //!
-//! Two rules are not in the table, both for safety. A record remembers the crash policy of its last claim. A
-//! lapsed record falls under the in-doubt policy if that policy, or the policy of the new claim, is in-doubt.
-//! A claim without a fingerprint keeps the recorded fingerprint.
+//! Two rules are not in the table, both for safety. A record remembers the crash policy of its last grant.
+//! The in-doubt policy applies to a lapsed record if that policy, or the policy of the new claim, is the
+//! in-doubt policy. A claim without a fingerprint keeps the recorded fingerprint.
 
 mod apply;
 mod build;

@@ -1,5 +1,5 @@
-//! Replaces `linked.rs` on targets that `linkme` does not know: the attribute works, and the catalogue is
-//! empty.
+//! Replaces `linked.rs` on targets that `linkme` does not know. There the attribute works, but the catalogue
+//! is empty.
 
 use super::Registered;
 

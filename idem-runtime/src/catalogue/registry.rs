@@ -26,7 +26,7 @@ pub struct Registered {
     facts: Facts,
 }
 
-/// The compiler's name of a type in the function's body.
+/// Returns the compiler's name of a type in the function's body.
 type TypeInside = fn() -> &'static str;
 
 /// Facts about a function or a type. Each fact has a name and a text.

@@ -190,8 +190,8 @@ impl State {
 }
 
 impl Process {
-    /// A separate process for a worker of a simulation. It has no thread: a task renews leases from outside
-    /// their calls, by tokio's clock, which the simulation has paused.
+    /// A separate process for a worker of a simulation. It has no renewal thread. A task renews leases from
+    /// outside their calls instead, by tokio's clock, which the simulation has paused.
     #[must_use]
     pub fn simulated() -> Self {
         Self(Some(Arc::new(State::new(|| tokio::time::Instant::now().into_std()))))

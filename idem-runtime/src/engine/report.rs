@@ -352,7 +352,7 @@ pub enum CallEvent<'a> {
     },
     /// How a call got its result. A later outcome of the same call replaces this one.
     Outcome(Outcome),
-    /// A call ended without a recorded value.
+    /// A call was refused, or ended with an error or a value that is not kept.
     Ended(&'a CallEnd),
     /// A call that ended, or that its caller dropped, left work in the background: a result to record or a
     /// claim to release.

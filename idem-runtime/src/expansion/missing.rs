@@ -1,7 +1,7 @@
 //! Keys in which a value may be missing.
 //!
-//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing,
-//! so that `missing_key` on any other key does not compile.
+//! Owns how generated code makes such a key. The type of the key says whether a value in it can be missing.
+//! If none can be missing, the option `missing_key` does not compile.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use idem_core::{AnyPart, KeyBuilder, KeyPart};
 
-/// Whether a piece, or any piece of a key, can be missing.
+/// Whether a piece of a key, or any piece of a whole key, can be missing.
 pub trait Presence {
-    /// The presence of a key to which a piece with this presence was added. `Before` is the presence of the
-    /// key before that.
+    /// The presence of a key after a piece with this presence was added to it. `Before` is the presence that
+    /// the key had before.
     type After<Before>;
 }
 

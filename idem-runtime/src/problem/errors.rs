@@ -22,7 +22,7 @@ impl ProblemDetails {
                 Problem::KeyMalformed,
                 "The idempotency key of the request cannot be used: it is too long. Nothing was processed.",
             ),
-            // A handler gets the error of a step itself, so the layer does not see such an error.
+            // The handler itself gets the error of a step, so the layer does not see such an error.
             Error::InFlight { reentrant: true, .. } | Error::Step { .. } => {
                 Self::new(Problem::HandlerFailed, "The processing of the request failed.")
             }
@@ -87,8 +87,8 @@ impl ProblemDetails {
 impl axum_core::response::IntoResponse for Error {
     fn into_response(self) -> axum_core::response::Response {
         let mut response = Documentation::default().response(&ProblemDetails::of(&self));
-        // Removed, because the link leads to the draft of the header, and outside the layer the key need not
-        // come from that header.
+        // Removed, because the link leads to the draft of the `Idempotency-Key` header, and outside the layer
+        // the key need not come from that header.
         response.headers_mut().remove(LINK);
         response.map(axum_core::body::Body::from)
     }

@@ -79,12 +79,13 @@ problems! {
     InDoubt = "in-doubt", CONFLICT, "It is not known whether the request was processed";
     /// 404: the client has no such long operation.
     OperationUnknown = "operation-unknown", NOT_FOUND, "The client has no operation of this name";
-    /// 503, with `Retry-After`: the store of the keys failed.
+    /// 503, with `Retry-After`: the store failed.
     StoreUnavailable = "store-unavailable", SERVICE_UNAVAILABLE, "Idempotency keys cannot be checked now";
     /// 503, with `Retry-After`: the maximum number of handlers is running, or the server has no time left for
     /// the request.
     TooManyRunning = "too-many-running", SERVICE_UNAVAILABLE, "The server is busy";
-    /// 500: the handler panicked, took too long, or was ended with its server.
+    /// 500: the processing failed, for example because the handler panicked, took too long, or was ended with
+    /// its server.
     HandlerFailed = "handler-failed", INTERNAL_SERVER_ERROR, "The request failed";
     /// 500: the layer is set up in a way that cannot work.
     Misconfigured = "misconfigured", INTERNAL_SERVER_ERROR, "The server is misconfigured";
@@ -173,9 +174,9 @@ impl Default for Documentation {
 }
 
 impl Documentation {
-    /// The documentation at this URI; `None` if `uri` is not a URI. The `type` of a problem leads to its
-    /// section: it is the URI, then `#` unless the URI ends with `#` or `/`, then the problem's
-    /// [name](Problem::name).
+    /// The documentation at this URI; `None` if `uri` is not a URI. The `type` of a problem leads to the
+    /// problem's section: the `type` is the URI, then `#` unless the URI ends with `#` or `/`, then the
+    /// problem's [name](Problem::name).
     #[must_use]
     pub fn at(uri: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'<' | b'>' | b'"');

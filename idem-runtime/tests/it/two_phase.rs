@@ -224,11 +224,11 @@ fn an_attempt_is_renewed_after_the_runtime_that_began_it_has_ended() {
     let (first, second, lease) = (runtime(), runtime(), Duration::from_secs(5));
     let _alone = second.block_on(alone());
     let (store, operation) = (FaultStore::new(MemoryStore::new()), operation().lease(lease));
-    // As over a network, the answer needs a timer.
+    // The answer needs a timer, as it does over a network.
     store.always(OperationKind::Renew, Fault::DelayBefore(Duration::from_millis(1)));
     let attempt = first.block_on(begun(&operation, &store));
     drop(first);
-    // Two more renewals reach beyond the lease that was granted.
+    // At the second of these renewals, the lease as it was granted is over.
     let (renewed, begin) = (store.applied(OperationKind::Renew), std::time::Instant::now());
     while store.applied(OperationKind::Renew) < renewed + 2 {
         assert!(begin.elapsed() < lease * 20, "it is not renewed");

@@ -155,8 +155,8 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // A call that has ended, or has lost its claim, no longer holds its key. A call inside it that
-            // waits for this key does not wait for itself.
+            // A call that has ended, or has lost its claim, no longer holds its key. If a call inside it
+            // waits for this key, that call does not wait for itself.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -189,7 +189,7 @@ impl Context {
     /// Use it for tasks that the body spawns and awaits. A task that outlives the body has no lease: its
     /// steps fail with [`Error::LeaseLost`](crate::Error::LeaseLost) once the call has ended.
     ///
-    /// Dropping the future drops `future`.
+    /// Dropping the returned future drops `future`.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -409,9 +409,9 @@ pub fn observed_by<F: Future>(observer: Arc<dyn CallObserver>, calls: F) -> impl
     OBSERVER.scope(within_current(observer), calls)
 }
 
-/// A future for another task, whose calls have the observers and the deadline of this task. For code that
-/// runs calls in a separate task, because a spawned task does not inherit the observers and the
-/// [`with_deadline`](crate::with_deadline) of the task that spawns it.
+/// Wraps `calls` for another task: there they keep the observers and the deadline of this task. A spawned
+/// task does not inherit the observers and the [`with_deadline`](crate::with_deadline) of the task that
+/// spawns it.
 ///
 /// [`Context::scope`](crate::Context::scope) carries the running call itself.
 pub fn in_another_task<F: Future>(calls: F) -> impl Future<Output = F::Output> {

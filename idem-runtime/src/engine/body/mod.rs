@@ -132,9 +132,9 @@ pub(super) fn drive<B: Future>(
             Box::pin(sleep_until(end)).await;
             after
         };
-        // `unconstrained`, because a body that is always ready uses up its task's budget. Without a budget,
-        // tokio's timers would stay pending, and the body would lose its lease. Tokio's own `timeout` does
-        // the same.
+        // `unconstrained`, because a body whose awaits are always ready uses up its task's budget. Without a
+        // budget, tokio's timers would stay pending, and the body would lose its lease. Tokio's own `timeout`
+        // does the same.
         let (mut limit, mut lost) = (pin!(unconstrained(limit)), pin!(unconstrained(lost)));
         poll_fn(|cx| {
             let _entered = span.enter();

@@ -164,7 +164,7 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
 }
 
 /// Renews the claim before its body or a step starts, because the answer to the claim was late, the lease may
-/// be over or the key is in doubt. Afterwards the claim may be lost.
+/// be over or the key is in doubt. After an `Ok`, the caller must still check whether the claim is lost.
 pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     let mut pauses = backoff().build();

@@ -81,7 +81,8 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether this error means that the store is down, so that an operation that fails open may run its body.
+/// Whether this error means that the store is down or set up wrongly, so that an operation that fails open
+/// may run its body.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
@@ -156,8 +157,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         if !claim.held().lease.is_lost() {
             return Ok(Ok(attempt));
         }
-        // The grant is lost, so another call may have the key. The answer to the next claim says whether, and
-        // how long, this call must wait.
+        // The grant is lost, so another call may have the key. This loop claims again, and the answer says
+        // whether, and how long, this call must wait.
     }
 }
 

@@ -22,7 +22,7 @@ use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
 
 /// A refusal that the store confirmed longer ago than this is out of date, unless a reading of the record is
-/// under way. A waiter whose time is over then asks the store itself.
+/// under way. If the refusal is out of date, a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The polls of all keys of one store that callers of this process wait for. The clones of a store share this
@@ -96,8 +96,8 @@ impl Poll {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last refusal as an answer, if it is up to date: the store confirmed it just now, or a reading has
-    /// been under way for at most `patience`.
+    /// The last refusal as an answer, if the refusal still lasts and is up to date: the store confirmed it
+    /// within [`STALE`], or a reading has been under way for at most `patience`.
     pub(super) fn refusal(&self, patience: Duration) -> Option<ClaimAnswer> {
         let refusal = *self.last_refusal();
         let is_fresh = refusal.confirmed.elapsed() <= STALE

@@ -140,7 +140,7 @@ pub struct RetryAfter {
 }
 
 impl RetryAfter {
-    /// The time `shortest` after every attempt, or a range.
+    /// The range `shortest..longest`, or without `longest` the time `shortest` after every attempt.
     #[doc(hidden)]
     #[must_use]
     pub const fn between(shortest: Duration, longest: Option<Duration>) -> Self {

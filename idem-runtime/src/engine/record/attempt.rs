@@ -1,8 +1,8 @@
 //! One attempt, from its grant to its end. It ends recorded, released, abandoned or lost.
 //!
-//! Owns the rule that no claim is left behind: however the caller ends, dropping the attempt starts the work
-//! that ends the claim. It also owns the request that records a result while its caller waits, and the
-//! tombstone of a result that is too large for the store.
+//! Owns the rule that no claim is left behind: if the call ends before its claim, dropping the attempt starts
+//! the work that ends the claim. It also owns the request that records a result while its caller waits, and
+//! the tombstone of a result that is too large for the store.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -22,10 +22,10 @@ use crate::engine::report;
 use crate::error::{CallId, StoreError};
 use idem_core::protocol::{StoredResult, Verdict};
 
-/// How many results are kept in memory at a time; further results are given up at once.
+/// How many unrecorded results are kept in memory at a time; further results are given up at once.
 const MOST_RESULTS: usize = 1_000;
 
-/// How many bytes these results have together at most.
+/// Upper limit of the bytes of all these results together.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// How long the engine retries recording one result, or one release.
@@ -227,8 +227,8 @@ pub(crate) fn finish(
 }
 
 /// A result that the engine does not try to record any more: the argument of the hook of
-/// [`LateRecording::on_unrecorded`]. If the outcome of the last try is unknown, the store may have recorded
-/// it.
+/// [`LateRecording::on_unrecorded`]. If the outcome of a try is unknown, the store may have recorded the
+/// result.
 ///
 /// `Debug` shows only the length of the result.
 #[derive(Clone, Debug)]
@@ -254,13 +254,12 @@ type Hook = Arc<dyn Fn(&Unrecorded) + Send + Sync>;
 /// such results in the background.
 ///
 /// A caller gets the value of a body that succeeded, whatever the store does. But as long as the result is
-/// not recorded, another caller can run the body after the lease. So the engine keeps the result in memory
-/// and retries for an hour, with pauses that grow to a few seconds. It keeps at most 1,000 results, and
-/// together at most 64 MiB. See "When the store fails after the work" in `docs/attribute.md`.
+/// not recorded, another caller can run the body once the lease is over. So the engine keeps the result in
+/// memory and retries for an hour, with pauses that grow to a few seconds. It keeps at most 1,000 results,
+/// and at most 64 MiB of them. See "When the store fails after the work" in `docs/attribute.md`.
 ///
 /// ```
 /// # use idem_runtime as idem;
-/// use std::time::Duration;
 /// use idem::LateRecording;
 ///
 /// LateRecording::new()

@@ -5,8 +5,8 @@
 //! the constructors need bounds on those types. Code that uses a codec needs none.
 //!
 //! The bytes are JSON, and their first byte identifies the format ([`ResultFormat`]). The user's `Serialize`
-//! and `Deserialize` run here. A panic of them is caught, because the body has had its effect by then. No
-//! text about a fault in this file ever holds a value.
+//! and `Deserialize` run here. If they panic, the panic is caught, because the body has had its effect by
+//! then. The text of a fault that this file reports never holds a value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

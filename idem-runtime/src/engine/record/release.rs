@@ -24,7 +24,8 @@ use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Release, ReleaseAnswer, ReleaseCause};
 
 impl<S: Store> Claimed<S> {
-    /// Releases the claim once. `again` is `true` in the background, and `false` if the caller waits.
+    /// Tries once to release the claim. `again` is `true` in the background, and `false` if the caller
+    /// waits.
     pub(crate) async fn release(
         &self,
         mut cause: ReleaseCause,
@@ -86,8 +87,9 @@ impl<S: Store> Claimed<S> {
     }
 }
 
-/// How long the engine retries a release for which no caller waits. A release counts even after its lease, so
-/// an outage that is longer than a lease does not by itself cause a doubt or a `recovered()`.
+/// How long the engine retries a release for which no caller waits. The store accepts a release even after
+/// the lease is over. So an outage that is longer than a lease does not by itself put a key in doubt or make
+/// the next attempt `recovered`.
 pub(crate) struct Patience {
     begin: Instant,
     pauses: ExponentialBackoff,

@@ -1,8 +1,9 @@
-//! The steps of one attempt: which are recorded, which wait to be recorded, and which this run has used.
+//! The steps of one attempt: which are recorded, which wait to be recorded, and which names this run has
+//! used.
 //!
 //! Owns the order in which steps are recorded. Each request to the store is a job of the log, and every step
-//! that waits for the job polls it. So even if a body drops one of its steps, or stops polling it, its
-//! other steps continue.
+//! that waits for the job polls the job. So if a body drops one of its steps, or stops polling that step, the
+//! other steps of the body still continue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,7 +169,7 @@ impl Log {
         self.begun().is_some_and(|state| state.recovered)
     }
 
-    /// How many steps will be recorded when all steps that have ended are recorded.
+    /// The number of recorded steps once the waiting steps are recorded, too.
     fn end(&self) -> usize {
         let state = self.state();
         state.recorded + state.waiting.len()

@@ -36,10 +36,11 @@ pub use recovery::Recovery;
 /// [`downstream_key`](crate::Context::downstream_key) lets such a service detect the repetition. An error is
 /// not recorded: the same run may call the step again, and a later run calls it again.
 ///
-/// A step is identified by its name, not by its position in the code: see [`StepName`]. Using a name twice in
-/// one run is an error. A step begins only after all steps that have ended are recorded; several steps may
-/// run at once. The recorded steps are deleted with the record, and when the call gets a result. [`Step`] can
-/// also take an input that must not change.
+/// A step is identified by its name, not by its position in the code: see [`StepName`]. A run may use a name
+/// again only after the step of that name ended without a value; otherwise it gets an error. A step begins
+/// only after all steps that have ended are recorded; several steps may run at once. The recorded steps are
+/// deleted with the record, and when the call gets a result. [`Step`] can also take an input that must not
+/// change.
 ///
 /// Outside of any call, and in a call with `transaction`, nothing can record a step. There a step is an
 /// error, and its closure does not run. A task that the body spawns is outside of the call unless
@@ -128,7 +129,7 @@ impl Step {
 
     /// Sets the input that must not change under this name from one run to the next. The SHA-256 of its
     /// canonical JSON (RFC 8785) is recorded with the value, and a rerun with another input gets
-    /// [`StepError::InputChanged`]. The inputs are compared only if both runs have one.
+    /// [`StepError::InputChanged`]. The inputs are compared only if both runs set an input.
     pub fn fingerprint<T: Serialize + ?Sized>(self, value: &T) -> Self {
         Self { input: Some(fingerprint(value)), ..self }
     }
@@ -250,7 +251,7 @@ impl Turn {
 
     /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. The call
     /// may be over because a task with its context has outlived it. The claim may be lost because the worker
-    /// was paused or could not reach the store. In both cases another run may have made this step.
+    /// was paused or could not reach the store. In both cases another run may have run this step.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;

@@ -133,9 +133,9 @@ impl<R> Operation<R> {
     /// `recover` are refused, because a claim that is rolled back leaves no trace. An error that is
     /// `terminal` is recorded, and what the body wrote before it is undone.
     ///
-    /// `body` is an async closure, or an `async fn` that takes `&mut Transaction<'_, Postgres>`. Write `'_`
-    /// for the lifetime of the transaction: with `'static`, rustc reports that an implementation is not
-    /// general enough where the call is spawned.
+    /// `body` is an async closure, or an `async fn` that takes, for example,
+    /// `&mut Transaction<'_, Postgres>`. Write `'_` for the lifetime of the transaction. With `'static`, the
+    /// call cannot be spawned: rustc reports that an implementation is not general enough.
     ///
     /// # Errors
     ///
