@@ -185,7 +185,7 @@ pub enum Verdict {
 pub enum StoredResult {
     /// The encoded value or error.
     Value(Bytes),
-    /// The body must not run again, and the store has no result, for this reason.
+    /// The body, or the step, must not run again, and the store has no value of it, for this reason.
     Tombstone(Tombstone),
 }
 
@@ -198,7 +198,7 @@ impl fmt::Debug for StoredResult {
     }
 }
 
-/// Why a record has no result.
+/// Why a recorded result has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tombstone {

@@ -10,13 +10,14 @@
 //! | beside the phases | what it is |
 //! |---|---|
 //! | [`lease`] | the lease of a claim: the caller's task renews it, and one thread if that task is blocked |
-//! | [`begin`] | the same call for work that is not one future: the public `begin` |
+//! | [`begin`] | calls whose work is not one future: the public `begin` |
 //! | [`transaction`] | calls that commit with the caller's transaction |
-//! | [`retry`] | sending a request to the store again, until a deadline |
+//! | [`retry`] | sending a request to the store again, for a limited time |
 //! | [`report`] | events, metrics and observers |
 //!
-//! This file has the functions that take a call through the phases, and the [`Process`] of a call: the counts
-//! of its background work, the settings of late results, and the renewal of leases from outside their calls.
+//! This file has the functions that take a call through the phases, and the [`Process`] of a call. A process
+//! has the counts of its background work, the settings for late results, and the renewal of leases from
+//! outside their calls.
 //!
 //! The engine knows the protocol's answers but not its rules. It knows results as bytes but not how a store
 //! keeps them. Only the functions of this file and of `body/mod.rs`, and a few lines of `steps`,

@@ -1,4 +1,4 @@
-//! The problem that a handler's client gets for an error.
+//! Which problem an HTTP client gets for which error.
 
 #[cfg(feature = "axum")]
 use http::header::LINK;
@@ -9,8 +9,8 @@ use super::{Problem, ProblemDetails};
 use crate::error::{Error, StoreErrorKind};
 
 impl ProblemDetails {
-    /// What a handler's client learns about this error. The client does not get the text of the error. The
-    /// table of `idem::http::error_response` has the problem of each error.
+    /// What an HTTP client learns about this error. The client does not get the text of the error. The table
+    /// of `idem::http::error_response` has the problem of each error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error {

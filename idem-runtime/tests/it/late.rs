@@ -24,7 +24,7 @@ async fn call(store: &Faulty, runs: &Runs) -> Result<usize, Failure> {
     operation().run(store, "k", || async { Ok::<_, Failure>(runs.run()) }).await
 }
 
-/// The results that the engine gives up from now on.
+/// Receives the results that the engine gives up from now on.
 fn unrecorded_results() -> mpsc::Receiver<Unrecorded> {
     let (sender, receiver) = mpsc::channel();
     let hook = move |one: &Unrecorded| {
@@ -67,7 +67,7 @@ async fn a_late_result_is_given_up_in_the_end() {
     let drained = drain(Duration::from_secs(120)).await;
     assert!(drained.is_complete(), "after an hour the result is given up");
     assert_eq!(events.only("unrecorded")[0], "ERROR");
-    // The hook gets the result with its bytes and without its key.
+    // The hook gets the bytes of the result, and the digest of its key instead of the key.
     let [one] = unrecorded.try_iter().collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(
         (one.call.operation(), one.call.key()),

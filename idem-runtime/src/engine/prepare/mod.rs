@@ -48,9 +48,9 @@ pub struct Site {
     runs: bool,
     policy: Policy,
     fault: Option<&'static str>,
-    /// The first receiver type, by the compiler's name (empty without a receiver), and its scope. Usually a
-    /// function has no other receiver type. A method of a trait may have others; each call with one of the
-    /// others makes its scope again.
+    /// The receiver type of the first call, as the compiler names it (empty without a receiver), and the
+    /// function's scope for that type. Usually all calls have this receiver type. A method of a trait may be
+    /// called with others; each call with another receiver type makes its scope again.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 

@@ -237,10 +237,11 @@ impl<R> Operation<R> {
     /// | `None` | nothing happened that counts; the body runs |
     /// | an error | the key is in doubt, and the caller gets the error |
     ///
-    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. It may read the
-    /// recorded steps but not make new ones. It is not called after an error that the body returned, or after
-    /// an operator's release. If `recover` panics or is dropped, the next call runs it again, or the key is
-    /// in doubt under [`OnCrash::InDoubt`]. An error of `recover` is not recorded.
+    /// `recover` runs under the claim of the new attempt, and the engine renews its lease. `recover` may read
+    /// the recorded steps but not make new ones. It is not called after an operator's release. After an error
+    /// that the body returned, it is called only if a step of that run could not be recorded. If `recover`
+    /// panics or is dropped, the next call runs it again, or the key is in doubt under [`OnCrash::InDoubt`].
+    /// An error of `recover` is not recorded.
     ///
     /// With [`OnCrash::InDoubt`], a call of an operation with `recover` gets a key in doubt and settles the
     /// doubt: `None` means that the body may run. Without [`OnCrash::InDoubt`], a key that `recover` left in

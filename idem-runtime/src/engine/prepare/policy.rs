@@ -148,7 +148,7 @@ impl RetryAfter {
     }
 
     /// The delay after the attempt with this number, from 1. With a range, each call returns another random
-    /// value.
+    /// value, except for the first attempt.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> Duration {
         let Some(longest) = self.longest else { return self.shortest };

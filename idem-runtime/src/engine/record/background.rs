@@ -28,7 +28,7 @@ const MOST_RESULTS: usize = 1_000;
 /// Upper limit of the bytes of all these results together.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long the engine retries recording one result, or one release.
+/// How long the engine retries to record a result or to release a claim.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// Upper limit of the releases that wait for their store at a time. Each takes about a kilobyte.
