@@ -1,4 +1,4 @@
-//! What a store reports when it cannot carry out an operation.
+//! What a store reports when an operation fails or its outcome is unknown.
 //!
 //! Owns [`StoreError`]. No text here ever holds a key or a result.
 
@@ -27,7 +27,7 @@ pub enum StoreErrorKind {
     WrongKeys,
 }
 
-/// Why a store did not carry out an operation. Cheap to clone.
+/// Why an operation of a store failed, or why its outcome is unknown. Cheap to clone.
 ///
 /// A store makes an error with a constructor such as [`unavailable`](Self::unavailable). `detail` must say
 /// what happened and what to do, and must not hold a key or a result.

@@ -156,7 +156,7 @@ pub mod via {
 }
 
 /// A connection in whose transaction the store `S` can record, or a value that dereferences mutably to such a
-/// connection: a transaction, a pool's connection, a wrapper.
+/// connection, such as a transaction, a pool's connection or a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
     label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`",

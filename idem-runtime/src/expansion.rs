@@ -45,8 +45,9 @@ pub mod via {
     pub struct Cell<M>(M);
 }
 
-/// A store, or a value that derefs to one at any depth: a reference, an `Arc`, a `LazyLock`, a guard, a
-/// newtype. It may also be a cell that is set once: `std::sync::OnceLock` or `tokio::sync::OnceCell`.
+/// A store, or a value that derefs to a store at any depth, such as a reference, an `Arc`, a `LazyLock`, a
+/// guard or a newtype. It may also be a cell that is set once: `std::sync::OnceLock` or
+/// `tokio::sync::OnceCell`.
 #[diagnostic::on_unimplemented(
     message = "expected a store, found `{Self}`",
     label = "this must be a `Store`, or deref to one, as references, `Arc`, `Box` and `LazyLock` do, or a `OnceLock` of one"

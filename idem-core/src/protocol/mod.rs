@@ -9,10 +9,10 @@
 //! servers without a usable clock use the clocks of their callers: see [`Store`](crate::Store).)
 //!
 //! In the table, *lapsed* means that the body began and did not end: the record is in flight with a lease
-//! that is over, or its holder released it as abandoned and it is due. A claimant *recovers* if its operation
+//! that is over, or it was released after an abandoned run and is due. A claimant *recovers* if its operation
 //! has a `recover`. A claimant *settles* if it recovers and has the in-doubt policy. *Mine* means that the
 //! record has the owner and the fence of the request. A fingerprint is *another* only if both the record and
-//! the claim have one.
+//! the claim have a fingerprint.
 //!
 //! | operation | when | then | answer |
 //! |---|---|---|---|

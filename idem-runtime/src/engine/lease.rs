@@ -4,9 +4,9 @@
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
 //! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
 //! at each lease when half of it is over, and renews it if the call's task did not. The renewal runs in the
-//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The table has
-//! the times of a lease. They count from when the last confirmed request was sent, and in the last row from
-//! the failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
+//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists
+//! the times of a lease. They are counted from the sending of the last confirmed request, and in the last row
+//! from the failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|

@@ -129,7 +129,7 @@ impl<R> Operation<R> {
 #[must_use = "dropping an attempt counts as a crash of its work"]
 pub struct Attempt<S: Store> {
     call: Arc<Call<S>>,
-    /// `None` if the attempt is unprotected: the store is down, and the operation fails open.
+    /// `None` if the attempt is unprotected: the store was down, and the operation fails open.
     claim: Option<Claim<S>>,
     context: Context,
     /// Lets the renewal thread renew the lease.

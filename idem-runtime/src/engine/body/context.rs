@@ -326,10 +326,10 @@ impl fmt::Debug for Context {
 /// such as a function with a time limit. Then a caller that comes after the deadline does not have to wait
 /// for a lease of the ended process.
 ///
-/// With no time left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
-/// starts. A call that has started is not stopped at the deadline. From then on, other callers may take over
-/// the claims of such calls. A renewal after the deadline extends a claim by only a millisecond, so after the
-/// deadline a body or a step starts only if the store answers within that millisecond.
+/// If no time is left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
+/// starts. A call that has started is not stopped at the deadline, but from then on other callers may take
+/// over its claim. A renewal after the deadline extends the claim by only a millisecond. So after the deadline
+/// a body or a step starts only if the store answers within that millisecond.
 ///
 /// ```
 /// # use idem_runtime as idem;

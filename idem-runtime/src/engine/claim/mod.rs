@@ -255,9 +255,9 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
 }
 
-/// Releases the key if this owner holds it under `fence`, the fence that was read first. If a later read
-/// shows a higher fence, an earlier release was applied and only its answer was lost. Then the record is no
-/// longer about this claim.
+/// Releases the key if this owner holds it under `fence`, which is the fence that the first read found. If a
+/// later read finds a higher fence, an earlier release was applied and only its answer was lost. Then the
+/// store refuses this release, because the record is no longer about this claim.
 async fn release_grant<S: Store>(
     call: &Call<S>,
     owner: Owner,

@@ -200,8 +200,8 @@ pub async fn drain(patience: Duration) -> Drained {
 
 /// Finishes `work` without a caller.
 ///
-/// The work is polled once immediately, so that a store that only queues the request has it before the
-/// caller's runtime can end. The rest of the work becomes a task.
+/// Unless this thread is panicking, the work is polled once immediately, so that a store that only queues the
+/// request has the request before the caller's runtime can end. The rest of the work becomes a task.
 pub(crate) fn finish(
     process: &Process,
     runtime: &Handle,
