@@ -328,8 +328,8 @@ impl fmt::Debug for Context {
 ///
 /// If no time is left, a call is refused with [`Error::NoTimeLeft`](crate::Error::NoTimeLeft), and nothing
 /// starts. A call that has started is not stopped at the deadline, but from then on other callers may take
-/// over its claim. A renewal after the deadline extends the claim by only a millisecond. So after the deadline
-/// a body or a step starts only if the store answers within that millisecond.
+/// over its claim. A renewal after the deadline extends the claim by only a millisecond. So after the
+/// deadline a body or a step starts only if the store answers within that millisecond.
 ///
 /// ```
 /// # use idem_runtime as idem;
