@@ -55,8 +55,7 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// Connects the arms of one store, and returns them. The first arm is the one with which all others are
-/// compared.
+/// A future that connects the arms of one store. All other arms are compared with the first one.
 type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
 
 /// A store, and the arms that are compared on it.

@@ -217,7 +217,8 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root. The owner of its folder shows this: root, or `NOBODY` after [`give`].
+/// Whether this process runs as root. The owner of the server's folder shows this: then it is root, or
+/// `NOBODY` after [`give`].
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
@@ -261,7 +262,8 @@ pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Pa
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
         let copied = tempfile::tempdir_in(&home).unwrap();
         copy(&made.path().join("data"), &copied.path().join("data"));
-        // This fails if another process has made the same template in the meantime. Then that one is used.
+        // This fails if another process has made the same template in the meantime. Then the template of the
+        // other process is used.
         let _ = fs::rename(copied.path().join("data"), &template);
     }
     copy(&template, data);
