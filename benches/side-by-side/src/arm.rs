@@ -104,8 +104,8 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and
-/// the body alone.
+/// The arms on any store: the given code by hand, this library with the attribute and with `Operation::run`,
+/// and the body alone.
 pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
         over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })

@@ -55,7 +55,7 @@ impl Arguments {
     }
 
     /// An argument for examples in messages: the last suitable one, because the first argument is often the
-    /// whole application.
+    /// application.
     pub(crate) fn example(&self) -> &str {
         self.example.as_deref().unwrap_or("order")
     }

@@ -245,8 +245,8 @@ pub(crate) fn give(folder: &Path) {
 }
 
 /// Copies a template to `data`, because that is much faster than making a new data folder. If there is no
-/// template for this version of the program yet, makes it: `make` is the command that makes `data` in a
-/// folder.
+/// template for this version of the program yet, makes it first. `make` returns the command that makes `data`
+/// in a folder.
 pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Path) -> Command) {
     let name = version.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");

@@ -81,7 +81,7 @@ pub const OPERATOR: RunId = 1_000_000_000;
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// A waiter is refused because of an answer of the store. This is the maximum age of that answer.
+/// The maximum age of the store's answer because of which a waiter is refused.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
@@ -220,8 +220,8 @@ impl State {
             && started.called < at
             && !started.has_deadline
             && !self.has_blocked(process);
-        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
-        // since the earliest time of such a request.
+        // This waiter may share a request that another waiter sent earlier. So the check applies only if
+        // nothing has gone wrong since the earliest time at which that request may have been sent.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
         if waited && granted.at - at > AT_ONCE && self.is_calm(process, since) {
@@ -229,8 +229,8 @@ impl State {
         }
     }
 
-    /// Checks a run that begins. If its process did not stand still since the grant, the lease must not be
-    /// over by the store's clock, and no other grant may have the key.
+    /// Checks a run when its body or one of its steps begins. If its process has not stood still since the
+    /// grant, the lease must not be over by the store's clock, and no other grant may have the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
@@ -561,8 +561,8 @@ impl State {
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
-        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
-        // since the earliest time of such a request.
+        // This waiter may share a request that another waiter sent earlier. So the check applies only if
+        // nothing has gone wrong since the earliest time at which that request may have been sent.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
         let Some(since) = caller.called.checked_sub(patience + SOON) else { return };
         let ran = self.runs.iter().any(|run| {

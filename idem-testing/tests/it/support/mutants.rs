@@ -1,4 +1,4 @@
-//! Mutants of the protocol's rules. Each has a bug that another library of this kind had, or lacks one of our
+//! Mutants of the protocol's rules. Each has a bug that a library of this kind had, or lacks one of our
 //! guards.
 //!
 //! Owns the list of all mutants, [`for_each_mutant`](crate::for_each_mutant), so that neither the model check
