@@ -23,8 +23,8 @@
 //! some workers with `kill -9`, stops others for longer than their lease and continues them, and sends
 //! SIGTERM to some, which then drain. Bodies panic, hang until their timeout, or fail, and after a failure
 //! the key is not due for some time. Some bodies run on without their callers. Callers drop their calls, and
-//! in each worker the store fails, loses answers, applies operations late, and is often down for longer than a
-//! lease. At the end the soak calls every key once more, prints one line of JSON, and ends with 1 on any
+//! in each worker the store fails, loses answers, applies operations late, and is often down for longer than
+//! a lease. At the end the soak calls every key once more, prints one line of JSON, and ends with 1 on any
 //! violation:
 //!
 //! * two answers to one key that differ, or an answer that the store does not return again;
