@@ -1,6 +1,6 @@
 //! Collected faults, and text that several messages share.
 //!
-//! Owns how faults are gathered and become `compile_error!`. Knows nothing about what is checked.
+//! Gathers faults, and turns each into a `compile_error!`. Knows no rule that a macro checks.
 
 use std::fmt::Display;
 

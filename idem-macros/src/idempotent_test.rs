@@ -1,7 +1,7 @@
 //! `#[idempotent_test]`: a test that runs its function once for each point and each injury that is possible
 //! there, such as a crash or a lost answer.
 //!
-//! Owns which functions the attribute accepts. `idem-testing` runs the test.
+//! Owns the rules for which functions the attribute accepts. `idem-testing` runs the test.
 
 use darling::FromMeta;
 use darling::ast::NestedMeta;

@@ -1,7 +1,7 @@
 //! `#[derive(KeyPart)]`.
 //!
-//! Owns how the values of a type are rendered, and which types are refused because their renderings could not
-//! tell values apart. The trait `KeyPart` decides which types a field may have.
+//! Owns the rendering of a type's values, and refuses types whose renderings could not tell values apart. The
+//! trait `KeyPart` decides which types a field may have.
 
 use darling::ast::{Data, Fields};
 use darling::usage::{GenericsExt as _, Purpose, UsesTypeParams as _};

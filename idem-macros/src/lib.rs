@@ -1,7 +1,8 @@
 //! The attributes and the derive of `idem`: entry points only.
 //!
-//! Each entry point calls a function that takes and returns `proc_macro2` token streams, so tests need no
-//! compiler. This crate runs only in the compiler. The generated code calls `idem-runtime`.
+//! Each entry point calls a function that takes and returns `proc_macro2` token streams, so unit tests call
+//! it without a compiler. Nothing of this crate is in a user's program: the generated code calls
+//! `idem-runtime`.
 
 // Code that panics or prints is for tests, examples and benches.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -73,13 +74,13 @@ pub fn derive_key_part(item: TokenStream) -> TokenStream {
     key_part::derive(item.into()).into()
 }
 
-/// Makes a test of an async function that takes a `Trial`. The test runs the function once without an injury,
-/// and then once for each point and each injury that is possible there. The points are the operations on the
-/// trial's store (`TrialStore` says which) and the awaits of the trial's calls. The injuries are a crash
-/// before or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The assertions
-/// of the function must hold in each run. If the test fails, it lists the injuries under which the function
-/// failed. The test also fails if no call uses the store of the trial, or if a run does not reach the point
-/// of its injury. The test runs with paused time.
+/// Turns an async function that takes a `Trial` into a test. The test runs the function once without an
+/// injury, and then once for each point and each injury that is possible there. The points are the operations
+/// on the trial's store (`TrialStore` says which) and the awaits of the trial's calls. The injuries are a
+/// crash before or after the point, a lost answer, a lost lease, a duplicate, and a dropped caller. The
+/// assertions of the function must hold in each run. If the test fails, it lists the injuries under which the
+/// function failed. The test also fails if no call uses the store of the trial, or if a run does not reach
+/// the point of its injury. The test runs with paused time.
 ///
 /// ```ignore
 /// use idem::testing::{Trial, idempotent_test};

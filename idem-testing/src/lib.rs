@@ -1,5 +1,5 @@
-//! Tools for two kinds of tests: of idempotent functions, which must survive failures of their store and find
-//! their records again, and of stores, which must keep the protocol.
+//! Tools to test idempotent functions, which must survive failures of their store and find their records
+//! again, and to test stores, which must keep the protocol.
 //!
 //! Owns the store that fails on purpose, the injuries, the repetitions of `twice`, the comparison of
 //! catalogues, and the checks of a store from outside. Other crates use this crate only in tests. `idem`

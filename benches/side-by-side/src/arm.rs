@@ -55,8 +55,7 @@ where
     Arc::new(move |key| Box::pin(make(client.clone(), key)))
 }
 
-/// Connects the arms of one store, and returns them. The first arm is the one with which all others are
-/// compared.
+/// A future that connects the arms of one store. All other arms are compared with the first one.
 type Arms = BoxFuture<'static, Anything<Vec<Arm>>>;
 
 /// A store, and the arms that are compared on it.
@@ -105,8 +104,8 @@ async fn pay<S: Store>(store: &S, key: &str, works: bool) -> Result<String, idem
     Ok(body(works).await)
 }
 
-/// The arms on any store: this code by hand, this library with the attribute and with `Operation::run`, and
-/// the body alone.
+/// The arms on any store: the given code by hand, this library with the attribute and with `Operation::run`,
+/// and the body alone.
 pub(crate) fn beside<S: Store>(hand: Arm, store: &S) -> Vec<Arm> {
     let attribute = |works: bool| {
         over(store, move |store, key| async move { right(pay(&store, &key, works).await? == RECEIPT) })

@@ -1,6 +1,6 @@
-//! The names that the arguments of a function bind, and that its attribute may use.
+//! The names that the arguments of a function bind. The attribute of the function may use these names.
 //!
-//! Owns which names these are and how messages list them. Knows nothing about options.
+//! Finds these names, and owns the text in which messages list them. Knows nothing about options.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use syn::ext::IdentExt;
@@ -54,8 +54,8 @@ impl Arguments {
         self.names.iter().find(|argument| argument.unraw() == name)
     }
 
-    /// An argument for examples in messages. The last suitable argument is used, because the first one is
-    /// often the application.
+    /// An argument for examples in messages: the last suitable one, because the first argument is often the
+    /// application.
     pub(crate) fn example(&self) -> &str {
         self.example.as_deref().unwrap_or("order")
     }

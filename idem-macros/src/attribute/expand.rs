@@ -313,8 +313,8 @@ pub(super) fn key(model: &Model<'_>, runtime: &TokenStream, in_call: bool) -> To
     let Some(missing) = &model.options.missing_key else {
         return quote_spanned!(Span::mixed_site()=> #runtime::KeyBuilder::new() #(#pieces)*);
     };
-    // These tokens have the option's location, so that rustc reports an error there if no value of the key
-    // can be missing.
+    // These tokens have the location of the option `missing_key`, so that rustc reports an error there if no
+    // value of the key can be missing.
     let end = match **missing {
         MissingKey::Run if in_call => quote_spanned!(beside(missing.span())=> .run_missing()),
         MissingKey::Run | MissingKey::Reject => quote_spanned!(beside(missing.span())=> .reject_missing()),

@@ -1,7 +1,7 @@
 //! The item under the attribute: its signature, and its body as tokens.
 //!
-//! Owns which shapes of functions the attribute accepts. The body is never parsed, so that a half-typed body
-//! still gives a function.
+//! Owns the rules for which shapes of functions the attribute accepts. It never parses the body, so that the
+//! attribute also accepts a function whose body is only half typed.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::quote;

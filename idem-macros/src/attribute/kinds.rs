@@ -1,7 +1,7 @@
 //! The kinds of values that options have.
 //!
-//! Owns which expressions are of a kind, and the messages for other expressions. Knows nothing about the
-//! function.
+//! Owns the rules for which expressions each kind accepts, and the error messages for those it refuses. Knows
+//! nothing about the function.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -53,8 +53,8 @@ pub(crate) struct Lease(pub(crate) Length);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
-    /// A checked constant: the delay. If there is a second constant, the delay begins with the first one and
-    /// doubles after each attempt, up to the second one.
+    /// Checked constants. One is the delay after every attempt. With two, the delay begins with the first one
+    /// and doubles after each attempt, up to the second one.
     Known(Duration, Option<Duration>),
     /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),
@@ -62,7 +62,8 @@ pub(crate) enum Pace {
     By(Expr),
 }
 
-/// What the next call does after a crash: the last attempt began, and did not report how it ended.
+/// What the next call does after a crash, that is, after an attempt that began and did not report how it
+/// ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCrash {
     /// Run the body again.

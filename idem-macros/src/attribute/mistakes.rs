@@ -1,7 +1,8 @@
-//! Tests of the errors that the attribute reports itself. `mistakes` has one file for each theme, with uses
-//! of the attribute. Below each use are its messages, and below each message is the source at which it is
-//! shown. A use without an attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. The body of a
-//! function is empty, unless its code matters. Errors that rustc reports are in the workspace's `tests/ui`.
+//! Tests of the errors that the attribute reports itself. The folder `mistakes` has one file for each theme,
+//! with uses of the attribute. Below each use are its messages, and below each message is the source at which
+//! it is shown. A use without an attribute gets `ATTRIBUTE`, and a use without an item gets `ITEM`. The body
+//! of a function is empty, unless its code matters. Errors that rustc reports are in the workspace's
+//! `tests/ui`.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 

@@ -1,7 +1,7 @@
 //! The options of one attribute, as darling maps them from the list.
 //!
-//! Owns which options there are, and the kind of each option's value. `kinds` owns the kinds, and `validate`
-//! owns the rules between options and about the function.
+//! Owns the list of options, and the kind of each option's value. `kinds` owns the kinds, and `validate` owns
+//! the rules between options and about the function.
 
 use std::slice;
 

@@ -1,7 +1,7 @@
 //! The registration of a guarded function in the catalogue: constants that are made from the source alone,
 //! and that the linker gathers.
 //!
-//! Owns which facts are registered. The runtime's registry reads each fact by its name. A call of the
+//! Owns the choice of the registered facts. The runtime's registry reads each fact by its name. A call of the
 //! function does not run the registration.
 
 use proc_macro2::{Span, TokenStream};

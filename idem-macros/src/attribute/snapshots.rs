@@ -1,5 +1,5 @@
-//! Tests of the expansions of typical uses. `expansions` has one file for each use, with the use above the
-//! line `// becomes` and its expansion below.
+//! Tests of the expansions of typical uses. The folder `expansions` has one file for each use, with the use
+//! above the line `// becomes` and its expansion below.
 //!
 //! `UPDATE_EXPECT=1` rewrites the files. Read every change.
 

@@ -3,8 +3,8 @@
 //! A place is a name, usually of an argument, followed by fields and by methods without arguments, such as
 //! `order.id`.
 //!
-//! Owns which keys and fingerprints are valid. `template` owns the text around places, `expression` owns the
-//! grammar of places, and `place` owns how text becomes a place.
+//! Owns the rules for which keys and fingerprints are valid. `template` owns the text around places,
+//! `expression` owns the grammar of places, and `place` parses text into a place.
 
 pub(crate) mod expression;
 mod place;

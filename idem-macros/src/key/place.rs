@@ -1,8 +1,8 @@
 //! Places in the text of a key: an argument, followed by fields and by methods without arguments.
 //!
-//! Owns how text is parsed into a place, and the messages for text that is not a place. `expression` owns
-//! which expressions are places and how they are borrowed. No message has a position, because stable Rust
-//! cannot point into a literal.
+//! Parses text into a place, and owns the messages for text that is not a place. `expression` decides which
+//! expressions are places, and borrows them. No message has a position, because stable Rust cannot point into
+//! a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;
@@ -39,8 +39,8 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
 }
 
 /// Moves `token` to the location of the literal. The first name gets the hygiene of the argument that it
-/// names. The other names get the literal's own span, because rustc suggests a field or method with a similar
-/// name only if the name does not come from a macro. A keyword that can name a field becomes a raw name.
+/// names. The other names get the literal's own span, because rustc suggests a similar field or method only
+/// for a name that does not come from a macro. A keyword that can name a field becomes a raw name.
 fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
     let span = Span::mixed_site().located_at(literal);
     match token {

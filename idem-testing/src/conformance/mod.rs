@@ -3,7 +3,7 @@
 //! Owns the checks and the report of a failure. It knows the protocol's types and the `Store` trait, and
 //! nothing about a particular store. The checks of `transitions` and `histories` expect what the protocol's
 //! functions return. Those functions have tests and a model check of their own. All other checks have their
-//! expectations written out here.
+//! expectations written out in their own code.
 //!
 //! The tests of a store can make one test for each theme, or run the checks by hand:
 //!

@@ -57,7 +57,7 @@ impl Profile {
         self
     }
 
-    /// Of this many cases, one runs.
+    /// The kit runs one in this many cases.
     pub(super) fn one_in(&self) -> usize {
         let set = std::env::var("IDEM_SAMPLE").ok().filter(|_| self.clock == Clock::Real);
         let further: Option<NonZeroUsize> = set.and_then(|text| text.trim().parse().ok());

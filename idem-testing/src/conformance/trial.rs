@@ -32,7 +32,7 @@ pub(super) type Checked<T = ()> = Result<T, Broken>;
 pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
 /// Longer than [`LONG`].
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// On a real clock, how much less time may be left than expected, because the machine may stall.
+/// How much less time than expected may be left on a real clock, because the machine may stall.
 const TOLERANCE: Duration = Duration::from_secs(30);
 /// How much longer than necessary the kit waits on a real clock.
 const SLACK: Duration = Duration::from_millis(15);
@@ -151,7 +151,7 @@ impl Trial {
         self.profile.short
     }
 
-    /// Whether time passes only when the kit says so, and to the microsecond.
+    /// Whether the kit controls the time, to the microsecond.
     pub(super) fn is_exact(&self) -> bool {
         self.profile.clock == Clock::Tokio
     }

@@ -32,7 +32,7 @@ pub enum Injury {
     /// The operation is applied, and its answer is lost.
     LostAnswer,
     /// The worker pauses until its lease is over and another worker has begun the call. Then the first worker
-    /// continues to its end, and after that the other worker.
+    /// continues to its end. After that, the other worker continues.
     LeaseLost,
     /// As `LeaseLost`, but the other worker has answered the call before the first worker continues.
     Superseded,

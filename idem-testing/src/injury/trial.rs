@@ -9,7 +9,7 @@ use std::task::Poll;
 use super::state::{CallId, Injury, Place, State, Target};
 use super::store::TrialStore;
 
-/// How many times a call is made at most, until there is an answer.
+/// How many times a call is made at most until a caller gets an answer.
 const TRIES: usize = 6;
 
 /// One run of a test: its store, and the calls that are injured.

@@ -1,6 +1,7 @@
 //! Repeats a run and checks the results, in the same way for requests, messages and calls.
 //!
-//! Owns when each run begins, when it is dropped, and what must hold. It knows no request and no message.
+//! Decides when each run begins and when it is dropped, and owns the rules that the results must keep. Knows
+//! no request and no message.
 
 use std::future::poll_fn;
 use std::pin::pin;

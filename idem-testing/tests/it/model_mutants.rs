@@ -1,4 +1,4 @@
-//! Tests that the model check detects each broken protocol.
+//! Tests that the model check detects each mutant of the protocol's rules.
 
 use stateright::{Checker as _, HasDiscoveries};
 

@@ -1,5 +1,5 @@
-//! Tests that the conformance kit detects each broken protocol, on a store that is correct except for the
-//! rules.
+//! Tests that the conformance kit detects each mutant of the protocol's rules, on a store that is otherwise
+//! correct.
 
 use idem_testing::conformance::{Check, Profile, Subject, all};
 

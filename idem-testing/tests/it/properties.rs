@@ -35,7 +35,8 @@ fn every_event(most: Option<u32>, recovers: bool, first_cannot: bool) -> Setup {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// The clock starts high or at zero, so that fences come from the clock or from the last fence.
+    /// The clock starts high or at zero. So in some histories the fences come from the clock, and in others
+    /// from the last fence.
     #[test]
     fn no_history_breaks_a_promise(
         start in prop_oneof![Just(0), Just(1_000_000)],

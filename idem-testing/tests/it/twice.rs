@@ -1,6 +1,6 @@
-//! `twice` around functions and consumers: it finds and names each planted fault, and passes code without
-//! one. The repetitions and checks are the same for services: see `twice_http`, and
-//! `web/tonic/tests/it/twice.rs` for gRPC.
+//! Tests of `twice` around functions and consumers: it finds and names each planted fault, and reports
+//! nothing about code without faults. The tests of `twice` around services are in `twice_http`, and for gRPC
+//! in `web/tonic/tests/it/twice.rs`.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -354,7 +354,7 @@ async fn a_message_is_settled_as_its_broker_demands() {
     let handler = |message: &Message| {
         let (shop, order) = (shop.clone(), message.order);
         async move {
-            // Messages that are retried in place succeed at the sixth attempt.
+            // The messages `grouped` and `in place` are retried in place. Each succeeds at its sixth attempt.
             let fails = || match order {
                 "grouped" => shop.call() < 5,
                 "in place" => shop.call() < 11,

@@ -1,5 +1,5 @@
-//! `twice` around services: it finds and names each handler with a planted fault, and passes handlers without
-//! one.
+//! Tests of `twice` around services: it finds and names each handler with a planted fault, and reports
+//! nothing about handlers without faults.
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

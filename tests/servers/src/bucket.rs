@@ -1,4 +1,4 @@
-//! A bucket of the emulator of AWS, by the crate `object_store`.
+//! A bucket of the AWS emulator, used through the crate `object_store`.
 
 use std::sync::Arc;
 

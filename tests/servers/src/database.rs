@@ -217,7 +217,8 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root. The owner of its folder shows this: root, or `NOBODY` after [`give`].
+/// Whether this process runs as root. The owner of the server's folder shows this: then it is root, or
+/// `NOBODY` after [`give`].
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }
@@ -244,8 +245,8 @@ pub(crate) fn give(folder: &Path) {
 }
 
 /// Copies a template to `data`, because that is much faster than making a new data folder. If there is no
-/// template for this version of the program yet, makes it: `make` is the command that makes `data` in a
-/// folder.
+/// template for this version of the program yet, makes it first. `make` returns the command that makes `data`
+/// in a folder.
 pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Path) -> Command) {
     let name = version.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
@@ -261,7 +262,8 @@ pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Pa
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
         let copied = tempfile::tempdir_in(&home).unwrap();
         copy(&made.path().join("data"), &copied.path().join("data"));
-        // This fails if another process has made the same template in the meantime. Then that one is used.
+        // This fails if another process has made the same template in the meantime. Then the template of the
+        // other process is used.
         let _ = fs::rename(copied.path().join("data"), &template);
     }
     copy(&template, data);

@@ -114,7 +114,8 @@ pub async fn body(site: Site, script: Script) -> Returned {
     let (ended, result) = match script.end {
         End::Value => (Ended::Value, Ok(Receipt::of(run))),
         End::Pending => (Ended::Refused, Ok(Receipt { pending: true, ..Receipt::of(run) })),
-        // For the next two values, the engine records a tombstone.
+        // The next two values cannot be stored. In their place the engine records a tombstone, which says
+        // why.
         End::Large => (
             Ended::Unstorable,
             Ok(Receipt { padding: "x".repeat(crate::network::LARGEST), ..Receipt::of(run) }),

@@ -163,7 +163,7 @@ async fn made(site: Site, script: Script, argument: u8) -> Returned {
     }
 }
 
-/// Makes a call by `begin`, and ends its attempt by the same rules as the other ways do.
+/// Makes a call by `Operation::begin`, and ends the attempt by the rules that `Operation::run` follows.
 async fn begun(
     operation: &Operation,
     plan: &OperationPlan,

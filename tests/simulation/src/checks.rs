@@ -81,7 +81,7 @@ pub const OPERATOR: RunId = 1_000_000_000;
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// A waiter is refused because of an answer of the store. This is the maximum age of that answer.
+/// The maximum age of the store's answer because of which a waiter is refused.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
@@ -220,8 +220,8 @@ impl State {
             && started.called < at
             && !started.has_deadline
             && !self.has_blocked(process);
-        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
-        // since the earliest time of such a request.
+        // This waiter may share a request that another waiter sent earlier. So the check applies only if
+        // nothing has gone wrong since the earliest time at which that request may have been sent.
         let patience = Duration::from_millis(self.plan.operations[started.number].store_timeout);
         let Some(since) = started.called.checked_sub(patience + SOON) else { return };
         if waited && granted.at - at > AT_ONCE && self.is_calm(process, since) {
@@ -229,8 +229,8 @@ impl State {
         }
     }
 
-    /// If the process ran all the time, the lease of this grant must not be over by the store's clock, and no
-    /// other grant may have the key.
+    /// Checks a run when its body or one of its steps begins. If its process has not stood still since the
+    /// grant, the lease must not be over by the store's clock, and no other grant may have the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
@@ -452,8 +452,8 @@ impl State {
         }
     }
 
-    /// Checks a release that is sent again, if no step was under way when it was last sent: each ended step
-    /// must be recorded.
+    /// Checks a release that is sent again: each ended step must be recorded. To call only if no step was
+    /// under way when the release was last sent.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
         // If another call has the key, or the record is gone, the store refuses the steps each time.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
@@ -561,8 +561,8 @@ impl State {
         let at = self.keys[caller.number].taken_until.map_or(at, |until| at.max(until));
         let is_rung = process == Some(caller.process) && !matches!(caller.way, Way::Transaction { .. });
         let longest = if is_rung { AT_ONCE } else { SOON };
-        // This waiter may share a request that another waiter sent before. So nothing may have gone wrong
-        // since the earliest time of such a request.
+        // This waiter may share a request that another waiter sent earlier. So the check applies only if
+        // nothing has gone wrong since the earliest time at which that request may have been sent.
         let patience = Duration::from_millis(self.plan.operations[caller.number].store_timeout);
         let Some(since) = caller.called.checked_sub(patience + SOON) else { return };
         let ran = self.runs.iter().any(|run| {
@@ -890,8 +890,8 @@ impl State {
         }
     }
 
-    /// When the worker of this grant learned from the store that the grant holds its key in doubt. `None`
-    /// unless an operator resolved the doubt while the worker waited for that answer.
+    /// The time of the store's answer that this grant holds its key in doubt, if an operator resolved the
+    /// doubt while the worker waited for this answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;
@@ -899,8 +899,8 @@ impl State {
     }
 
     /// Whether an operator resolved the doubt of this run at a time when the run's worker could not notice
-    /// that. There are two such times: while the worker waited for the store's answer that the key is in
-    /// doubt; and, after a jump of the clock that ended the lease, before the body began.
+    /// the decision. There are two such times: while the worker waited for the store's answer that the key is
+    /// in doubt; and, after a jump of the clock that ended the lease, before the body began.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];
@@ -935,7 +935,8 @@ impl State {
         self.keys[key].lives[life].steps.entry(name.to_owned()).or_default().acknowledged = true;
     }
 
-    /// Checks the end of a history: everything works again, and all background work has had the time to end.
+    /// Checks the state after a history, when all faults are over and all background work has had time to
+    /// end.
     pub fn check_end(&mut self, plan: &[OperationPlan]) {
         for id in 0..self.runs.len() {
             let run = &self.runs[id];

@@ -1,4 +1,4 @@
-//! One history: carries out a plan, then lets everything work again, and checks the end.
+//! Runs one history: carries out a plan, then ends all faults, and checks the state after that.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicUsize;
@@ -60,8 +60,8 @@ pub fn run(plan: Plan, with_history: bool) -> Report {
         (report, world)
     });
     drop(runtime);
-    // The stores of the processes contain the world. If they were not dropped here, the world would keep
-    // itself alive.
+    // The stores of the processes contain the world, and the world contains the processes. If the processes
+    // were not dropped here, the world would keep itself alive.
     let processes = std::mem::take(&mut world.lock().processes);
     drop(processes);
     IN_HISTORY.set(false);

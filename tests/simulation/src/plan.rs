@@ -341,7 +341,7 @@ impl Plan {
         self.events.push(EventPlan { at: away, what });
         let mut calls = Vec::new();
         if one_in(rng, 2) {
-            // A run that fails first, so that the next attempt is not the first one.
+            // An earlier run that fails, so that the run below is not the first attempt.
             let mut failing = self.call_of(rng, number, at.saturating_sub(lease / 4), owner);
             failing.body.acts.truncate(1);
             failing.body.end = End::Error { retry_after: 0 };

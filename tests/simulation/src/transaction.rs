@@ -1,4 +1,4 @@
-//! A database whose transactions the store can record in.
+//! A database. The store can write its records in a transaction of this database.
 //!
 //! Until a transaction commits, nobody else sees what it has written. A key that a transaction has taken is
 //! busy for everybody else.

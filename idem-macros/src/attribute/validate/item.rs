@@ -1,6 +1,6 @@
 //! Rules about the function under the attribute.
 //!
-//! Owns what a function must be to be guarded, and what some options require of it.
+//! Owns the rules for every guarded function, and the rules by which some options restrict the function.
 
 use syn::ext::IdentExt as _;
 use syn::visit::{self, Visit};

@@ -1,8 +1,8 @@
 //! Checks the rules of the attribute, and makes the model.
 //!
-//! Owns which options can be combined. `item` has the rules about the function, and `recover` and
-//! `transaction` have the rules about the options with these names. Every fault is reported, except further
-//! faults of a test.
+//! Owns the rules for which options can be combined. `item` has the rules about the function, and `recover`
+//! and `transaction` have the rules about the options with these names. Every fault is reported. But if the
+//! function is a test, only that is reported.
 
 mod item;
 mod recover;

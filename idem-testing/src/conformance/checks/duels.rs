@@ -12,8 +12,8 @@ use idem_core::protocol::{
     RenewAnswer, Request,
 };
 
-/// How many keys a duel uses: `SOME` in a full run, and at least `FEW` in a sample. With 16 keys, each pair
-/// of delays (0 to 3 yields on each side) occurs once.
+/// How many keys a duel uses: `SOME` in a full run, and at least `FEW` in a sample (`Profile::sample`). With
+/// 16 keys, each pair of delays (0 to 3 yields on each side) occurs once.
 const SOME: usize = 96;
 const FEW: usize = 16;
 

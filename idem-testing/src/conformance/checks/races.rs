@@ -15,7 +15,8 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
-/// How many callers claim a key at once: `MANY` in a full run, and at least `HUNDRED` in a sample.
+/// How many callers claim a key at once: `MANY` in a full run, and at least `HUNDRED` in a sample
+/// (`Profile::sample`).
 const MANY: usize = 300;
 const HUNDRED: usize = 100;
 

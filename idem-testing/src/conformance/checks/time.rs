@@ -1,5 +1,5 @@
-//! Checks that wait: leases, lifetimes and times to retry end by the store's clock. The random histories test
-//! the ends to the microsecond, if the kit controls the time.
+//! Checks that leases, lifetimes and times to retry end by the store's clock. These checks wait for each end.
+//! If the kit controls the time, the random histories also test each end to the microsecond.
 
 use crate::conformance::stage::Stage;
 use crate::conformance::trial::{Checked, DAY, Trial, same};

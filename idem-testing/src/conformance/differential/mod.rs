@@ -60,7 +60,8 @@ impl Now {
 ///
 /// If time is paused, it advances by random steps that often end exactly at the end of a lease or lifetime.
 /// On a real clock, leases and lifetimes are either very long or over at once, so that no answer depends on
-/// the duration of the test. The store's clock must then differ from this host's by less than a minute.
+/// the duration of the test. A real clock of the store must differ from this host's clock by less than a
+/// minute.
 pub(super) async fn history(t: &Trial, seed: u64, operations: usize) -> Checked {
     let mut oracle = Oracle::new(t.is_exact());
     let now = Now::of(t, &mut oracle).await?;

@@ -1,4 +1,5 @@
-//! Broken protocols. Each is a bug that a library of this kind had, or leaves out one of our guards.
+//! Mutants of the protocol's rules. Each has a bug that a library of this kind had, or lacks one of our
+//! guards.
 //!
 //! Owns the list of all mutants, [`for_each_mutant`](crate::for_each_mutant), so that neither the model check
 //! nor the conformance kit can miss one. The rules are in the folder beside this file.

@@ -1,7 +1,7 @@
 //! A store with one key. It applies rules, keeps the floor (the highest fence of the deleted records), and
 //! lets the shadow check each answer against the promises.
 //!
-//! Owns what a store does besides the rules: the clock, the floor, deletion. Knows no worker.
+//! Owns everything of a store except the rules: the clock, the floor and deletion. Knows no worker.
 
 use super::promise::{Broken, Promise};
 use super::protocol::{

@@ -1,6 +1,6 @@
 //! The promises of the protocol, by name, and the set of broken ones.
 
-/// Calls a macro with each promise that the shadow judges, and its words.
+/// Calls a macro with each promise that the shadow judges, and the text that states the promise.
 macro_rules! for_each_promise {
     ($callback:ident) => {
         $callback! {

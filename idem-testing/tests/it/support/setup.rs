@@ -80,8 +80,8 @@ pub struct Setup {
     pub forgets: u8,
     /// How many times the store's clock steps back.
     pub steps_back: u8,
-    /// Whether worlds that differ only in the names of equal workers count as one. The history of a broken
-    /// promise is then hard to read, because workers change places.
+    /// Whether worlds that differ only in the names of equal workers count as one. If they do, the history of
+    /// a broken promise is hard to read, because workers change places.
     pub symmetric: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The promises about one key, derived from the requests, the answers and the recorded steps.
 //!
-//! Owns the decision which promise an answer breaks. Of the record, it must look only at the steps. If a rule
-//! has written a wrong record, the next answer shows that. `claims` judges the answers to claims.
+//! Decides which promise an answer breaks. Must look at no part of the record except the steps: if a rule has
+//! written a wrong record, the next answer shows that. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -219,7 +219,7 @@ impl Shadow {
         }
     }
 
-    /// A body may start again now without breaking a promise.
+    /// Notes that a body may start again without breaking a promise.
     fn clean_slate(&mut self) {
         self.at_stake.clear();
         self.started = 0;
@@ -232,7 +232,7 @@ impl Shadow {
         }
     }
 
-    /// A worker got its grant and runs the body. `most` is the limit of attempts in its claim.
+    /// Notes that a worker got its grant and runs the body. `most` is the limit of attempts in its claim.
     pub fn started(&mut self, fence: Fence, most: Option<NonZeroU32>) {
         if fence >= self.since {
             self.bodies = self.bodies.saturating_add(1);
@@ -355,14 +355,14 @@ impl Shadow {
         self.demand(Promise::AnswersAreTrue, answer == expected);
     }
 
-    /// A purge deleted the record.
+    /// Checks a purge that deleted the record: the record must have expired.
     pub fn purged(&mut self, now: Timestamp) {
         let live = self.live(now).is_some();
         self.demand(Promise::NothingIsForgotten, !live);
         self.life = None;
     }
 
-    /// An operator deleted the record.
+    /// Notes that an operator deleted the record.
     pub fn forgotten(&mut self) {
         self.life = None;
         self.clean_slate();

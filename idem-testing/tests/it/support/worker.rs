@@ -1,6 +1,6 @@
 //! A worker in the model: what it waits for, what it does with an answer, and how it ends.
 //!
-//! Owns what a caller of the protocol does. The rules decide which answer the caller gets.
+//! Owns the behaviour of a caller of the protocol. The rules decide which answer the caller gets.
 
 use super::one_key::OneKey;
 use super::protocol::{
@@ -98,7 +98,7 @@ pub fn worker_of(owner: Owner, workers: usize) -> Option<usize> {
     usize::from(owner.as_bytes()[0]).checked_sub(1).filter(|worker| *worker < workers)
 }
 
-/// The store executes a request. `seen` is the record that a claim read, if the claim is not atomic.
+/// Lets the store execute a request. `seen` is the record that a claim read, if the claim is not atomic.
 pub fn apply(
     key: &mut OneKey,
     setup: &Setup,

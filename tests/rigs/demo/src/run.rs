@@ -51,7 +51,7 @@ struct Cli {
     /// which keeps its data in memory, but only stops it for this time.
     #[arg(long, default_value_t = 0)]
     broker_stop: u64,
-    /// Makes the queues of RabbitMQ quorum queues. Without this option they are classic queues.
+    /// Declares the RabbitMQ queues with the type `quorum`. Without this option their type is `classic`.
     #[arg(long)]
     quorum: bool,
 }

@@ -38,7 +38,8 @@ enum PayError {
 }
 
 impl PayError {
-    /// A declined card stays declined, so this error is recorded and replayed. All others are worth a retry.
+    /// A declined card stays declined, so this error is recorded and replayed. All other errors are worth a
+    /// retry.
     fn is_final(&self) -> bool {
         matches!(self, Self::Declined)
     }

@@ -31,8 +31,8 @@ pub(crate) struct Report {
 
 /// The names of the counts. Some of them need an explanation:
 ///
-/// * `unrecorded`: answers whose result was not recorded yet; `recorded_late`: those of them whose result was
-///   recorded later; `given_up`: results that a worker gave up recording;
+/// * `unrecorded`: answers whose result was not recorded yet; `recorded_late`: unrecorded answers whose
+///   result was recorded later; `given_up`: results that a worker gave up recording;
 /// * `failed`: bodies that failed; `not_due`: calls that came before their key was due again;
 /// * `drained` and `left`: workers that got SIGTERM, and drained completely or left something unfinished;
 /// * `takeovers`: repeated runs.

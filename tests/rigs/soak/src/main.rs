@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p soak -- --store sqlite --seconds 60 --seed 1`
 //!
-//! `--store` takes the URL of a store that runs already, or the name of one that the soak starts and disturbs
-//! too:
+//! `--store` takes the URL of a store that runs already, or the name of a store to start. The soak also
+//! disturbs most of the stores that it starts:
 //!
 //! * `sqlite`: the file is not disturbed;
 //! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second
@@ -14,7 +14,7 @@
 //! * `redis-sentinel`: the master is killed once, and its replica is promoted;
 //! * `postgres`: killed five times, and five times made read-only for longer than a lease;
 //! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode; each of the two is killed three or four
-//!   times, and the server is made read-only three times;
+//!   times, and PostgreSQL is made read-only three times;
 //! * `object`: a folder, which is not disturbed;
 //! * `dynamodb`: the emulator is stopped ten times for longer than a lease.
 //!
@@ -23,8 +23,9 @@
 //! some workers with `kill -9`, stops others for longer than their lease and continues them, and sends
 //! SIGTERM to some, which then drain. Bodies panic, hang until their timeout, or fail, and after a failure
 //! the key is not due for some time. Some bodies run on without their callers. Callers drop their calls, and
-//! in each worker the store fails, loses answers, applies claims late and is down for longer than a lease. At
-//! the end the soak calls every key once more, prints one line of JSON, and ends with 1 on any violation:
+//! in each worker the store fails, loses answers, applies operations late, and is often down for longer than
+//! a lease. At the end the soak calls every key once more, prints one line of JSON, and ends with 1 on any
+//! violation:
 //!
 //! * two answers to one key that differ, or an answer that the store does not return again;
 //! * one attempt of one key started twice, or a lower fence after a higher one;

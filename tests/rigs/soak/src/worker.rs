@@ -213,7 +213,7 @@ pub(crate) fn unix_millis() -> u64 {
 }
 
 /// Makes calls with random keys, several at once, until the worker is killed or gets SIGTERM. Now and then
-/// its store fails, loses an answer, applies a claim late, or is down for a moment.
+/// its store fails, loses an answer before or after it applies the operation, or is down.
 pub(crate) async fn worker(
     folder: &Path,
     store: &Choice,

@@ -72,7 +72,8 @@ impl Servers {
                 let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                // Only one disturbance, because afterwards the server that `kill_master` kills is a replica.
+                // Only one disturbance, because after it the server that `kill_master` kills is no longer the
+                // master.
                 times = 1;
                 let switch = switched(move |on| match on {
                     true => {

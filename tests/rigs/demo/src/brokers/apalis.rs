@@ -13,8 +13,9 @@ use tower::{ServiceExt as _, service_fn};
 use super::letter;
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
-/// A worker without a heartbeat for two of these intervals is dead, and other workers get its jobs. A worker
-/// that has not registered within the first interval ends with an error.
+/// The time between two heartbeats of a worker. If a worker sends none for two such times, it counts as dead,
+/// and other workers get its jobs. A worker that has not registered within the first such time ends with an
+/// error.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// A Redis server that the demo starts.

@@ -62,8 +62,8 @@ impl Broker for OnKafka {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        // The `ttl` of [`ship`](crate::ship) is longer than the retention, also for a message that waits in
-        // the retry topic.
+        // The `ttl` of [`ship`](crate::ship) is longer than a message can stay in the topics of the orders
+        // and of the retries, one after the other.
         let consumer = consumer().redelivery_horizon(RETENTION);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
         source(address)?.run_until(shutdown, consumer, handler).await?;
