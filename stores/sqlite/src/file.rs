@@ -1,4 +1,4 @@
-//! The database file: whether its path still names it, and the connections that read it.
+//! The database file: whether the path still names this file, and the connections that read it.
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A read uses the
