@@ -55,8 +55,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         seen: &Self::Revision,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// About `limit` objects after the position `after`, of the scope with this encoded name, or of all scopes
-    /// if `None`. A walk through all pages must return each object that exists during the whole walk.
+    /// About `limit` objects after the position `after`, of the scope with this encoded name, or of all
+    /// scopes if `None`. A walk through all pages must return each object that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,

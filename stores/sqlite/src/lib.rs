@@ -1,9 +1,9 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
 //! Owns the public API, and the clock. A claim first reads the record of its key here, on a connection of
-//! `file`. If it must write, it waits in the `queue` until the `writer` commits it, in one `batch` with all waiting
-//! operations. `rows` finds records and converts them. `builder` sets a store up, `schema` opens a file,
-//! `file` knows whether the file is still there, and `failure` says what errors mean.
+//! `file`. If it must write, it waits in the `queue` until the `writer` commits it, in one `batch` with all
+//! waiting operations. `rows` finds records and converts them. `builder` sets a store up, `schema` opens a
+//! file, `file` knows whether the file is still there, and `failure` says what errors mean.
 
 mod batch;
 mod builder;

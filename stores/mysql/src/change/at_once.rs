@@ -1,9 +1,9 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
 //!
-//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`] as the time, and
-//! the statement adds the server's time to each instant in the new records. Operations that cannot be answered
-//! in this way go the long way (see [`change`](super)).
+//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`] as the time,
+//! and the statement adds the server's time to each instant in the new records. Operations that cannot be
+//! answered in this way go the long way (see [`change`](super)).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
