@@ -115,7 +115,7 @@ fn nothing() -> TableDescription {
     TableDescription::builder().build()
 }
 
-/// The parts of the key, from the builder: their names and types.
+/// The names and types of the parts of the primary key, as set in the builder.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
     let sort = names.sort_key.iter().map(|(name, _)| (&**name, KeyType::Range));
     std::iter::once((&*names.partition_key, KeyType::Hash)).chain(sort).collect()

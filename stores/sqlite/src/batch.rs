@@ -1,6 +1,7 @@
 //! A transaction of the writer: its statements, and what each operation does in it.
 //!
-//! The protocol owns the rules. This code reads a record, calls the transition, and writes its result.
+//! The protocol owns the rules. This code reads a record, calls the transition, and writes the record that
+//! the transition returns.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -203,7 +203,7 @@ impl DatabaseFile {
         });
         let connection = opened.map_err(|error| failure::not_applied(&self.path, error))?;
         if self.now() != Some(file) {
-            // The connection may lead to either of the two files.
+            // The connection may lead to the writer's file, or to the file that replaced it.
             abandon(connection);
             return Err(failure::gone(&self.path));
         }

@@ -45,7 +45,7 @@ pub enum Keys {
     /// At most one operation of a key in each batch.
     OneEach,
     /// A batch may have several operations of a key. No other batch may have the key at the same time,
-    /// because it would meet a locked row.
+    /// because the second batch would meet a locked row.
     OneBatch,
 }
 

@@ -124,7 +124,8 @@ enum State {
     Ready,
     /// Not ready yet: this process or another one still works on it.
     Continues,
-    /// The indexes of the version with this number are missing, and the session has the lock of migrations.
+    /// The indexes of the version at this position in `Layout::versions`, counted from 0, are missing. The
+    /// session has the lock of migrations.
     LacksIndexes(usize),
 }
 
