@@ -20,7 +20,8 @@ const CREATION: Duration = Duration::from_secs(120);
 
 impl DynamoDbStore {
     /// Creates the table, with on-demand billing and time to live enabled, and returns when the table is
-    /// ready. If the table exists already, this enables time to live, unless it is on, and checks the table.
+    /// ready. If the table exists already, enables its time to live (unless that is enabled), and checks the
+    /// table.
     ///
     /// # Errors
     ///

@@ -359,8 +359,8 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::LacksIndexes(done));
     }
     execute(connection, next.statements.clone()).await?;
-    // If the version has indexes, these are built later, when the statements are committed and their locks
-    // released. Until then, only the row `STATEMENTS` names the version.
+    // If the version has indexes, these are built later, when the statements are committed and have released
+    // their locks. Until then, only the row `STATEMENTS` names the version.
     let name = if next.indexes.is_empty() { VERSION } else { STATEMENTS };
     execute(connection, format!("{}; COMMIT", layout.set(name, done + 1))).await?;
     Ok(State::Continues)
