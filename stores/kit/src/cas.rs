@@ -36,10 +36,11 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has the revision `seen`. With `None`, writes it if it does not exist.
+    /// Writes the object if it still has the revision `seen`. If `seen` is `None`, writes the object if it
+    /// does not exist.
     ///
-    /// The service may delete the object by itself after the time `keep`. With `None` it must not delete the
-    /// object.
+    /// The service may delete the object by itself after the time `keep`. If `keep` is `None`, it must not
+    /// delete the object.
     fn put(
         &self,
         name: &ObjectName,

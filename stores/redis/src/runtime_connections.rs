@@ -94,8 +94,8 @@ impl RuntimeConnections {
         }
     }
 
-    /// Sends a request once on the connection of the current runtime. Returns `None` if there is no such
-    /// connection, or not yet.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if this runtime has no
+    /// open connection.
     pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,

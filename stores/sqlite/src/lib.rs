@@ -48,10 +48,10 @@ use rusqlite::Connection;
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
 /// space. Nothing needs to call `purge`. The store refuses a file that another program made. Do not use the
 /// store's file for anything else. You can read this file with the `sqlite3` tool, even while it is in use
-/// (tables `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file, first end
-/// the processes that use it. A process that uses the store must not open the file as a regular file too,
-/// because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the
-/// database, because the `-wal` file has the newest operations.
+/// (tables `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file,
+/// first end the processes that use it. A process that uses the store must not open the file as a regular
+/// file too, because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file
+/// beside the database, because the `-wal` file has the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
 /// another database of idem is in its place without the log of the previous file. The store creates nothing
