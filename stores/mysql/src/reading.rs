@@ -98,8 +98,8 @@ async fn look(
 /// A record with its steps and its result, and the time when it was read.
 type Whole = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// The records whose results or steps the first read of a batch left out. The batch reads each of them once,
-/// alone and whole, and reads no more of them after about [`READ_BYTES`].
+/// The records whose results or steps the first read of a batch left out. The batch reads each such record
+/// once, alone, with its result and steps. It stops reading such records after about [`READ_BYTES`].
 #[derive(Default)]
 pub(super) struct Rest<'k> {
     read: HashMap<&'k RecordKey, Whole>,

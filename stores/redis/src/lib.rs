@@ -148,8 +148,8 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes a record that can be decoded only in the version that was read. Otherwise a request that
-        // this store or the client of a cluster repeats could delete the record of a claim that came in
+        // Deletes only the version that was read (of an unreadable record, any version). Otherwise a request
+        // that this store or the client of a cluster repeats could delete the record of a claim that came in
         // between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;

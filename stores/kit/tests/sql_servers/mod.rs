@@ -212,8 +212,8 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
 }
 
 /// Checks two rules about the time `purge_at`, when a purge looks at a record. A renewal or a result changes
-/// this time only if the record then expires before it. If a purge looks before the record expires, a purge
-/// looks again when the record expires.
+/// this time only if the record then expires before it. A purge that looks before the record expires sets
+/// `purge_at` to the time when the record expires.
 ///
 /// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
 /// the ttl of a record that never expires; a purge must be able to add that ttl to a time.
