@@ -154,8 +154,8 @@ impl CompareAndSwap for Table {
         Ok(Listing { versions: answer.items().iter().map(version).collect(), next })
     }
 
-    /// A table that does not fit, or that this client may not use, is a finding. If DynamoDB does not answer,
-    /// this is an error.
+    /// Reports a table that does not fit, or that this client may not use, as a finding. Returns an error if
+    /// DynamoDB does not answer.
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::of("DynamoDB");
         if let Err(error) = self.names.check_distinct() {

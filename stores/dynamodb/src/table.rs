@@ -20,7 +20,8 @@ const CREATION: Duration = Duration::from_secs(120);
 
 impl DynamoDbStore {
     /// Creates the table, with on-demand billing and time to live enabled, and returns when the table is
-    /// ready. If the table exists already, this enables time to live, unless it is on, and checks the table.
+    /// ready. If the table exists already, enables its time to live (unless that is enabled), and checks the
+    /// table.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ fn nothing() -> TableDescription {
     TableDescription::builder().build()
 }
 
-/// The parts of the key, from the builder: their names and types.
+/// The names and types of the parts of the primary key, as set in the builder.
 fn parts(names: &Names) -> Vec<(&str, KeyType)> {
     let sort = names.sort_key.iter().map(|(name, _)| (&**name, KeyType::Range));
     std::iter::once((&*names.partition_key, KeyType::Hash)).chain(sort).collect()

@@ -4,9 +4,10 @@
 //! An operation begins with a record and its revision: the store reads them, remembers them from its last
 //! write, or assumes that there is no record. The protocol's own functions decide, and the store writes on
 //! the condition that the revision is still the same. If the write is refused or its answer is lost, the
-//! store decides again, from a new read or from the record that the refusal returned. So an owner whose write
-//! was applied although its answer was lost gets the answer of that write. Such a service has no clock that a
-//! condition can use, so the callers' clocks decide. They may differ by the declared skew.
+//! store decides again, from a new read or from the record that the refusal returned. So if a write was
+//! applied and only its answer was lost, the owner still gets the answer of that write. Such a service has no
+//! clock that a condition can use, so the callers' clocks decide. These clocks may differ by the declared
+//! skew.
 
 mod format;
 mod store;
@@ -35,10 +36,11 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         name: &ObjectName,
     ) -> impl Future<Output = Result<Option<Version<Self::Revision>>, StoreError>> + Send;
 
-    /// Writes the object if it still has the revision `seen`. With `None`, writes it if it does not exist.
+    /// Writes the object if it still has the revision `seen`. If `seen` is `None`, writes the object if it
+    /// does not exist.
     ///
-    /// The service may delete the object by itself after the time `keep`. With `None` it must not delete the
-    /// object.
+    /// The service may delete the object by itself after the time `keep`. If `keep` is `None`, it must not
+    /// delete the object.
     fn put(
         &self,
         name: &ObjectName,
@@ -54,8 +56,8 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         seen: &Self::Revision,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// About `limit` objects after the position `after`: those of the scope with this encoded name, or of all
-    /// scopes. A walk must return each object that exists during the whole walk.
+    /// About `limit` objects after the position `after`, of the scope with this encoded name, or of all
+    /// scopes if `None`. A walk through all pages must return each object that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,

@@ -128,7 +128,7 @@ mod tests {
         let mark = |key: u32| {
             hints.mark(&RecordKey::new(Scope::new("s").unwrap(), Key::new(key.to_string()).unwrap()))
         };
-        // New keys. One of them gets a result, and then many duplicates.
+        // New keys. One of them gets a result, and a hundred duplicates of it follow.
         (0..100).for_each(|key| hints.claimed(mark(key), false));
         hints.claimed(mark(7), true);
         (0..100).for_each(|_| hints.claimed(mark(7), true));

@@ -22,8 +22,9 @@ const SOONER: u32 = 20;
 pub struct Purging(AbortHandle);
 
 impl Purging {
-    /// Calls `purge` with `target` and a limit about every `every`, at random times, so that the processes of
-    /// a fleet do not all purge at once. After a purge that reached its limit, the next one follows sooner.
+    /// About every `every`, calls `purge` with `target` and a limit. The times are random, so that the
+    /// processes of a fleet do not all purge at once. After a purge that reached its limit, the next one
+    /// follows sooner.
     /// Holds `target` only while it purges. If purges fail one after another, the event `purge_failed`
     /// reports only the first error. Returns `None` if `every` is `None`, or if the stores' own runtime
     /// cannot be started.

@@ -1,5 +1,6 @@
-//! Operations that change records. The long way is one transaction for a whole batch: it locks the rows,
-//! decides by the protocol's own functions, and writes. `at_once` tries a shorter way first.
+//! Operations that change records. `at_once` tries a short way first. The long way, for batches of which the
+//! short way answers nothing, is one transaction for the whole batch: it locks the rows, decides by the
+//! protocol's own functions, and writes.
 
 pub(super) mod at_once;
 mod entry;

@@ -85,9 +85,9 @@ async fn look(
     if is_one_scope && session.prepares() {
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
-            // No row: either no key has a record, or the session is in a transaction, so that `look_prepared`
-            // returns nothing. Refused: the server does not prepare this statement. In both cases, the
-            // statement below reads again, as text.
+            // Without rows, either no key has a record, or the session is in a transaction, so that
+            // `look_prepared` returns nothing. With `Refused`, the server does not prepare this statement. In
+            // both cases, the statement below reads again, as text.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }
@@ -98,8 +98,8 @@ async fn look(
 /// A record with its steps and its result, and the time when it was read.
 type Whole = Result<(Option<Record>, Timestamp), Unreadable>;
 
-/// The records that a batch reads one by one, with their results and steps, because its first read left these
-/// out. Each record is read only once. The batch reads no more records after about [`READ_BYTES`].
+/// The records whose results or steps the first read of a batch left out. The batch reads each such record
+/// once, alone, with its result and steps. It stops reading such records after about [`READ_BYTES`].
 #[derive(Default)]
 pub(super) struct Rest<'k> {
     read: HashMap<&'k RecordKey, Whole>,

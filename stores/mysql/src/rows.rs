@@ -30,7 +30,8 @@ pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', 
 /// several. Only MariaDB is known to have microseconds in `@@timestamp`.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
-/// The distance from [`BLANK_CLOCK`] to the largest timestamp, where a sum that is too large ends.
+/// The distance from [`BLANK_CLOCK`] to the largest timestamp. A sum that is too large becomes that largest
+/// timestamp.
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
 /// The clock for a decision that is made before the server's time is known. Later the statement adds the

@@ -34,8 +34,8 @@ impl Statements {
         Self { names, columns: COLUMNS.join(", ") }
     }
 
-    /// Begins a transaction and locks the rows of these keys. Results: those of `BEGIN`; those
-    /// of [`read`](Self::read); then the clock. The time is read when the locks are held.
+    /// Begins a transaction and locks the rows of these keys. Result sets: those of `BEGIN`; that of
+    /// [`read`](Self::read); then the clock. The time is read when the locks are held.
     pub(super) fn lock<'k>(&self, keys: impl ExactSizeIterator<Item = &'k RecordKey>) -> String {
         let (mut text, count) = (BEGIN.to_owned(), keys.len());
         self.read(&mut text, keys, "", count);
@@ -44,8 +44,8 @@ impl Statements {
         text
     }
 
-    /// Reads the rows of these keys without locks, in a separate transaction. The second result is that of
-    /// [`read`](Self::read).
+    /// Reads the rows of these keys without locks, in a separate transaction. The second result set is that
+    /// of [`read`](Self::read).
     pub(super) fn look(&self, keys: &[&RecordKey]) -> String {
         let mut text = ONE.to_owned();
         self.read(&mut text, keys.iter().copied(), "", keys.len());
@@ -81,8 +81,8 @@ impl Statements {
         add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));
     }
 
-    /// Reads one record with its result and steps from one snapshot. Results: those of `BEGIN_READING`; the
-    /// clock; the row; its steps in their order.
+    /// Reads one record with its result and steps from one snapshot. Result sets: those of `BEGIN_READING`;
+    /// the clock; the row; the record's steps in their order.
     pub(super) fn look_at_all(&self, key: &RecordKey) -> String {
         let Names { records, steps, .. } = &self.names;
         let mut text = BEGIN_READING.to_owned();

@@ -125,7 +125,8 @@ impl MySqlStore {
             }
         }
         if failure::may_end_transaction(&error) {
-            // The caller's earlier writes may be rolled back, so the caller must not commit later writes.
+            // The server may have rolled back the caller's earlier writes, so the caller must not commit
+            // later writes.
             Self::spoil(connection).await;
         }
         Err(failed(&error))

@@ -65,7 +65,7 @@ impl Folder {
         self.0.join(&name.scope).join(&name.key)
     }
 
-    /// Locks a file until the returned value is dropped.
+    /// Takes the lock of this object, which other objects may share, until the returned value is dropped.
     fn lock(&self, name: &ObjectName) -> io::Result<File> {
         // FNV-1a, which all versions and processes compute alike.
         let hash = [name.scope.as_bytes(), b"/", name.key.as_bytes()].concat().into_iter();

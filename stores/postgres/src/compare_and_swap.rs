@@ -90,9 +90,9 @@ impl<'t> Batch<'t> {
     }
 
     /// Reads the records, and answers the requests that would write nothing. Then writes, for each key, the
-    /// new record of the first request that would write, unless this request is a step. `read_only` is the
-    /// error of a server that accepts no writes. With it, all requests of a key get this error as their
-    /// answer, unless the key's record has a result.
+    /// new record of the first request that would write, unless this request is a step or the key has no
+    /// record. `read_only` is the error of a server that accepts no writes. If it is given, all requests of a
+    /// key get this error as their answer, unless the key's record has a result.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,

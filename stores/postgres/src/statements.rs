@@ -19,8 +19,8 @@ const BEGUN: &str = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bi
 /// The number of the parameter with the transaction's start, after scope, key and columns.
 const BEGUN_GIVEN: usize = COLUMNS.len() + 3;
 
-/// The `purge_at` of a record that a caller's transaction writes: its `expires_at` ($16, the last column but
-/// one), or 0 if it has none.
+/// The `purge_at` of a record that a caller's transaction writes: its `expires_at` ($16, the column before
+/// the last), or 0 if it has none.
 const ENDS: &str = "coalesce($16::bigint, 0)";
 
 /// An hour in microseconds.

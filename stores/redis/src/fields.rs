@@ -73,9 +73,9 @@ named! {
     FLAG_FINGERPRINT = 4;
 }
 
-/// The names of these numbers in the scripts. A field has the positions of its first and last byte as Lua
-/// counts them (`OWNER_FROM`, `OWNER_TO`). A byte has its number and its string (`IN_FLIGHT`,
-/// `AS_IN_FLIGHT`).
+/// The names that the scripts use for the constants of this file, with their values. A field has two names,
+/// for the positions of its first and last byte as Lua counts them (`OWNER_FROM`, `OWNER_TO`). A byte has two
+/// names, for its number and for its string (`IN_FLIGHT`, `AS_IN_FLIGHT`).
 pub(super) fn names() -> Vec<(String, String)> {
     let fields = FIELDS.iter().flat_map(|(name, range)| {
         [(format!("{name}_FROM"), range.start + 1), (format!("{name}_TO"), range.end)]

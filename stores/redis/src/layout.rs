@@ -176,7 +176,7 @@ pub(super) fn holder(owner: &Owner, fence: Fence) -> Vec<u8> {
 }
 
 /// A duration in the form that the scripts expect: whole microseconds, rounded up. At most 73,000 years, so
-/// that a sum of three fits in 64 bits.
+/// that a sum of three such durations fits in 64 bits.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX).min(1 << 61)
 }

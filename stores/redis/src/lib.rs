@@ -148,8 +148,9 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only the version that was read. Otherwise a repeated request, from here or from the client
-        // of a cluster, could delete the record of a claim that came in between.
+        // Deletes only the version that was read (of an unreadable record, any version). Otherwise a request
+        // that this store or the client of a cluster repeats could delete the record of a claim that came in
+        // between.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {

@@ -1,5 +1,5 @@
-//! Waiting for replicas: operations are sent in batches (on a cluster, one by one), each with one `WAIT`
-//! after it.
+//! Waiting for replicas: operations are sent in batches (on a cluster, one by one), and one `WAIT` follows
+//! each batch.
 //!
 //! `WAIT` blocks its connection, for its whole timeout if a replica is gone. So replication uses a separate
 //! connection, and the operations that arrive meanwhile form the next batch. If each operation had its own

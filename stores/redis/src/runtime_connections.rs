@@ -47,8 +47,8 @@ impl RuntimeConnections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of the current runtime. If there is none, or it is too old, starts to open one for
-    /// later operations.
+    /// The connection of the current runtime. If this connection is too old, or is missing while fewer than
+    /// [`MOST`] runtimes have a connection, starts to open a new one for later operations.
     fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<Pipelined>)> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();
@@ -94,8 +94,8 @@ impl RuntimeConnections {
         }
     }
 
-    /// Sends a request once on the connection of the current runtime. Returns `None` if there is no such
-    /// connection, or not yet.
+    /// Sends a request once on the connection of the current runtime. Returns `None` if this runtime has no
+    /// open connection.
     pub(super) fn ask(
         self: &Arc<Self>,
         own: &Arc<Reconnecting>,

@@ -1,6 +1,7 @@
 //! A transaction of the writer: its statements, and what each operation does in it.
 //!
-//! The protocol owns the rules. This code reads a record, calls the transition, and writes its result.
+//! The protocol owns the rules. This code reads a record, calls the transition, and writes the record that
+//! the transition returns.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(super) struct Session<'c> {
     /// The `data_version` in the last transaction, if that transaction was committed.
     committed: Option<i64>,
     /// The records in flight that this connection wrote, if they have no steps. The next request about such a
-    /// record need not read it. They are valid as long as no other connection writes to the file.
+    /// record need not read it. The records here are valid until another connection writes to the file.
     held: HashMap<RecordKey, StoredRecord>,
 }
 
@@ -165,8 +166,8 @@ impl<'c> Session<'c> {
         if let (Some(StoredRecord { record: old, .. }), Some(end)) = (old, record.expires_at)
             && end < old.created_at.after(old.ttl)
         {
-            // After an operator's decision, or for a result that is kept for a shorter time, a purge must
-            // read the record earlier.
+            // The record now expires earlier than its claim planned: an operator decided, or the result is
+            // kept for less than the `ttl`. So a purge must read the record earlier, too.
             self.bring_forward.execute(params![row, rows::instant(end)])?;
         }
         if record.state != State::InFlight || !record.steps.is_empty() {

@@ -1,4 +1,4 @@
-//! The database file: whether its path still names it, and the connections that read it.
+//! The database file: whether the path still names this file, and the connections that read it.
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A read uses the
@@ -203,7 +203,7 @@ impl DatabaseFile {
         });
         let connection = opened.map_err(|error| failure::not_applied(&self.path, error))?;
         if self.now() != Some(file) {
-            // The connection may lead to either of the two files.
+            // The connection may lead to the writer's file, or to the file that replaced it.
             abandon(connection);
             return Err(failure::gone(&self.path));
         }

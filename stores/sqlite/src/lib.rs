@@ -1,9 +1,9 @@
 //! `SqliteStore`: a store in one file, for several processes of one host.
 //!
-//! Owns the public API, and the clock. A claim first reads its record here, on a connection of `file`. If it
-//! must write, it waits in the `queue` until the `writer` commits it, in one `batch` with all waiting
-//! operations. `rows` finds records and converts them. `builder` sets a store up, `schema` opens a file,
-//! `file` knows whether the file is still there, and `failure` says what errors mean.
+//! Owns the public API, and the clock. A claim first reads the record of its key here, on a connection of
+//! `file`. If it must write, it waits in the `queue` until the `writer` commits it, in one `batch` with all
+//! waiting operations. `rows` finds records and converts them. `builder` sets a store up, `schema` opens a
+//! file, `file` knows whether the file is still there, and `failure` says what errors mean.
 
 mod batch;
 mod builder;
@@ -46,12 +46,12 @@ use rusqlite::Connection;
 /// systems do not keep SQLite's locks.
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
-/// space. Nothing needs to call `purge`. Do not use the file for anything else. The store refuses a file that
-/// another program made. You can read it with the `sqlite3` tool, even while it is in use (tables
-/// `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file, first end
-/// the processes that use it. A process that uses the store must not open the file as a regular file too,
-/// because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file beside the
-/// database, because the `-wal` file has the newest operations.
+/// space. Nothing needs to call `purge`. The store refuses a file that another program made. Do not use the
+/// store's file for anything else. You can read this file with the `sqlite3` tool, even while it is in use
+/// (tables `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file,
+/// first end the processes that use it. A process that uses the store must not open the file as a regular
+/// file too, because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file
+/// beside the database, because the `-wal` file has the newest operations.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
 /// another database of idem is in its place without the log of the previous file. The store creates nothing
@@ -188,8 +188,8 @@ impl Drop for Inner {
         // The readers are closed first, so that the writer is the last to close the file.
         self.file.close_readers();
         self.queue.close();
-        // If an answer drops the last handle, this may run on the thread that sent the answer. That thread
-        // then ends by itself.
+        // If an answer drops the last handle, this drop may run on the thread that sent the answer. That
+        // thread then ends by itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

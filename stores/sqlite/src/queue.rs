@@ -176,8 +176,8 @@ impl Queue {
         (number, answer)
     }
 
-    /// Fails if the writer is stuck. In that case either the operation leaves the queue and is never
-    /// executed, or nobody knows whether it was executed.
+    /// Fails if the writer is stuck. In that case an operation that still waits leaves the queue and is never
+    /// executed. If the operation no longer waits, nobody knows whether it was executed.
     fn give_up(&self, number: u64, at: Instant) -> Result<(), StoreError> {
         const STUCK: &str = "the disk did not finish what came before in time; look into the system's log, or ask for less at once";
         let mut state = self.lock();

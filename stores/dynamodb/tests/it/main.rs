@@ -1,4 +1,4 @@
-//! Tests of idem-dynamodb: the conformance kit, and tables.
+//! Tests of idem-dynamodb: the conformance kit, and what the store promises beyond the protocol.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If recent batches of a class had at most this many operations, another batch may start while fewer than
-/// this many operations of the class are running.
+/// A class whose recent batches had at most this many operations may start another batch while fewer than
+/// this many of its operations run. For any other class, the number of its running batches is limited.
 const FEW: usize = 8;
 /// How many batches of renewals, and of reads, may run at a time when there are many operations. Two batches
 /// of reads may run, so that this process handles one while the server works on the other.
@@ -45,7 +45,7 @@ pub enum Keys {
     /// At most one operation of a key in each batch.
     OneEach,
     /// A batch may have several operations of a key. No other batch may have the key at the same time,
-    /// because it would meet a locked row.
+    /// because the second batch would meet a locked row.
     OneBatch,
 }
 

@@ -85,7 +85,8 @@ impl Operation {
     }
 }
 
-/// An operation of a batch, as a server sees it.
+/// An operation of a batch, as [`Server::attempt`](super::Server::attempt) gets it: with what is known of its
+/// earlier attempts.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     /// The operation.

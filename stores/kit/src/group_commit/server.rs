@@ -89,10 +89,10 @@ pub trait Server: Send + Sync + 'static {
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
-    /// The server's name for this session, if the server continues a statement after its client is gone, and
-    /// so keeps the session. In that case an attempt that takes too long is not dropped. The attempt
-    /// continues and counts as a session until it ends, or until [`at_work`](Self::at_work) no longer returns
-    /// this name.
+    /// The server's name for this session; `None` unless the server continues a statement, and keeps its
+    /// session, after the client is gone. If there is a name, an attempt that takes too long is not dropped.
+    /// The attempt continues and counts as a session until it ends, or until [`at_work`](Self::at_work) no
+    /// longer returns this name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;
         None

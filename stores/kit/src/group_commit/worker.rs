@@ -115,7 +115,8 @@ impl<S: Server> Hold<S> {
     }
 
     /// Runs this future on a session, within the time limit of an attempt. A future that takes longer
-    /// continues if the session has a `name`, because then the server would continue its work anyway.
+    /// continues if the session has a `name`, because the server of such a session would continue the work
+    /// anyway.
     async fn in_time<T: Send + 'static>(
         &mut self,
         name: Option<String>,

@@ -40,7 +40,7 @@ pub fn recorded(
     Ok(protocol::complete(Some(&taken.new), request, now).write)
 }
 
-/// The connection of a driver of sqlx.
+/// The connection of the sqlx driver to which this transaction manager belongs.
 type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
 
 /// Fails unless the savepoint of this depth is the innermost one. The savepoint may be gone, because in sqlx

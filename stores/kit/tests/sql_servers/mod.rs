@@ -211,8 +211,9 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// Checks two rules. A renewal or a result moves the time at which a purge looks at its record only if the
-/// record expires before that time. A purge that looks too early looks again when the record expires.
+/// Checks two rules about the time `purge_at`, when a purge looks at a record. A renewal or a result changes
+/// this time only if the record then expires before it. A purge that looks before the record expires sets
+/// `purge_at` to the time when the record expires.
 ///
 /// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
 /// the ttl of a record that never expires; a purge must be able to add that ttl to a time.
@@ -233,7 +234,7 @@ pub(crate) async fn a_purge_looks_once(
     store.renew(&key("order"), &Renew::new(owner, held.fence, 2 * HOUR)).await.unwrap();
     complete(store, "order", (owner, held), "done").await;
     assert_eq!(at("purge_at", 0), first);
-    // A result that is kept for a shorter time does write the index, also in a batch.
+    // A result with which the record expires before `purge_at` does write the index, also in a batch.
     let names: Vec<_> = (0..20).map(|number| format!("short {number}")).collect();
     join_all(names.iter().map(|name| async move {
         let mut done = completion(grant(store, name).await, "done");

@@ -1,9 +1,9 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
 //!
-//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`], and the
-//! statement adds the server's time to each instant that they write. Operations that cannot be answered in
-//! this way go the long way (see [`change`](super)).
+//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`] as the time,
+//! and the statement adds the server's time to each instant in the new records. Operations that cannot be
+//! answered in this way go the long way (see [`change`](super)).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -30,9 +30,9 @@ use idem_store_kit::sql::{Name, name};
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 
-/// If some completions of a lot (the completions of one statement) were not written, all of the lot are
-/// repeated. A result with a shorter lifetime than this might have expired by then, and its completion would
-/// be answered as lost.
+/// The shortest `ttl` of a completion in a lot (completions that share a statement). If some completions of a
+/// lot were not written, the whole lot is repeated. By then, a result with a shorter `ttl` might have
+/// expired, and its completion would be answered as lost.
 const SHORTEST: Duration = Duration::from_secs(60);
 
 /// Claims of different keys, in the order of their keys, because all transactions lock the keys in this

@@ -75,7 +75,7 @@ async fn find(
             )));
         }
         None => refuse_foreign(session, names).await?,
-        // With version 0, another process may be creating the first layout.
+        // The version may be 0: then another process may be creating the first layout.
         Some(Ordering::Equal | Ordering::Less) => {}
     }
     Ok((session.server().clone(), version))

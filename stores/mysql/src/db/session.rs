@@ -64,7 +64,7 @@ impl Answers {
         self.0.get(statement).map_or(&[], |(rows, _)| rows)
     }
 
-    /// How many rows the statement at this index found and wrote.
+    /// How many rows the statement at this index wrote, including rows that already had the new values.
     pub(crate) fn written(&self, statement: usize) -> u64 {
         self.0.get(statement).map_or(0, |(_, done)| done.rows_affected())
     }

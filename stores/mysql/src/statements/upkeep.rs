@@ -12,8 +12,8 @@ const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 1 << 61;
 
 impl Statements {
-    /// Begins a transaction and locks at most this many records that are due for a purge. Results: those of
-    /// `BEGIN`; scope, key and number of steps of each record, and whether it is expired. Skips rows that
+    /// Begins a transaction and locks at most this many records that are due for a purge. Result sets: those
+    /// of `BEGIN`; scope, key and number of steps of each record, and whether it is expired. Skips rows that
     /// another transaction holds.
     pub(crate) fn lock_due(&self, most: usize) -> String {
         let records = &self.names.records;
@@ -34,8 +34,8 @@ impl Statements {
         text
     }
 
-    /// Reads a page of records. Results: those of `BEGIN_READING`; the time; then scope, key and record of
-    /// each, with the length of its result but not the result.
+    /// Reads a page of records. Result sets: those of `BEGIN_READING`; the time; then scope, key and columns
+    /// of each record, with the length of its result but not the result.
     pub(crate) fn list(&self, scope: Option<&str>, after: (&str, &str), limit: usize) -> String {
         let mut text = format!(
             "{BEGIN_READING}SELECT {NOW}; SELECT scope, `key`, {RECORD}, NULL \

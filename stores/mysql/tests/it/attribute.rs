@@ -23,7 +23,8 @@ enum Then {
     Panic,
     Wait,
     Run(&'static str),
-    /// Drops this many nested `begin`s before their answer, and continues.
+    /// Drops `times` nested `begin`s before the server answers them. Then succeeds if `returns`, and fails
+    /// otherwise.
     Nests {
         times: u32,
         returns: bool,

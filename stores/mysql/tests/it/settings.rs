@@ -1,4 +1,4 @@
-//! Settings of the server and of sessions: some must not matter, others limit the store.
+//! Settings of the server and of sessions: some must make no difference, others limit the store.
 
 use std::sync::Arc;
 

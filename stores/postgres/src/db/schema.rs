@@ -124,7 +124,8 @@ enum State {
     Ready,
     /// Not ready yet: this process or another one still works on it.
     Continues,
-    /// The indexes of the version with this number are missing, and the session has the lock of migrations.
+    /// The indexes of the version at this position in `Layout::versions`, counted from 0, are missing. The
+    /// session has the lock of migrations.
     LacksIndexes(usize),
 }
 
@@ -358,8 +359,8 @@ async fn migrate(connection: &mut PgConnection, layout: &Layout) -> Result<State
         return Ok(State::LacksIndexes(done));
     }
     execute(connection, next.statements.clone()).await?;
-    // If the version has indexes, these are built later, when the statements are committed and their locks
-    // released. Until then, only the row `STATEMENTS` names the version.
+    // If the version has indexes, these are built later, when the statements are committed and have released
+    // their locks. Until then, only the row `STATEMENTS` names the version.
     let name = if next.indexes.is_empty() { VERSION } else { STATEMENTS };
     execute(connection, format!("{}; COMMIT", layout.set(name, done + 1))).await?;
     Ok(State::Continues)

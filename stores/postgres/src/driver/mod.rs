@@ -37,8 +37,8 @@ pub(crate) const END_SESSION: &str = "SELECT pg_terminate_backend(pg_backend_pid
 
 /// The open transaction of a driver, in which the store records and the outbox enqueues.
 ///
-/// The caller may drop any of these futures at any await. The driver must stay usable afterwards: it must run
-/// its next statement after all statements that it has already sent.
+/// The caller may drop the future of each of these methods at any await. The driver must stay usable
+/// afterwards: it must run its next statement after all statements that it has already sent.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` carries no transaction that `PostgresStore` knows",
     label = "expected a transaction of sqlx, tokio-postgres, diesel-async or SeaORM",

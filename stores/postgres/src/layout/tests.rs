@@ -62,7 +62,7 @@ const INDEX: &str = "select coalesce((select indisvalid::text from pg_index wher
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_migrate_at_once_build_one_index_and_keep_the_records() {
     let server = Postgres::start();
-    // The ten stores also create the table concurrently.
+    // The ten stores connect at the same time, so they also create the table at the same time.
     let builder = PostgresStore::builder(&server.url()).table("fleet");
     let connecting = (0..10).map(|_| builder.clone().operation_timeout(Duration::from_secs(20)).connect());
     let stores = futures_util::future::try_join_all(connecting).await.unwrap();

@@ -98,7 +98,7 @@ async fn a_shard_that_is_down_holds_up_no_other_and_no_process_that_starts() {
     for number in 0..30 {
         let name_of = number.to_string();
         complete(&store, &key(&name_of), b"r").await;
-        // A key of another node is an error on this node.
+        // This node returns an error for a key of another node.
         if first.exists::<_, bool>(name(&name_of)).unwrap_or(false) {
             here.push(name_of);
         }

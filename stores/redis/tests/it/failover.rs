@@ -32,7 +32,7 @@ async fn what_a_replica_acknowledged_survives_a_failover_and_calls_go_on() {
 }
 
 /// With `min-replicas-to-write`, a master that reaches neither its replicas nor the sentinels refuses writes.
-/// It does not learn that a replica was promoted.
+/// Such a master does not learn that a replica was promoted.
 #[tokio::test]
 async fn a_master_that_refuses_writes_without_replicas_is_left_for_the_one_that_the_sentinels_name() {
     let mut servers = RedisSentinel::with(&[]);

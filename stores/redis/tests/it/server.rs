@@ -1,5 +1,5 @@
-//! Tests of `RedisStore` when something happens to its server. Here are restarts, cut connections, lost and
-//! late answers, and a full memory.
+//! Tests of `RedisStore` when its server fails: restarts, cut connections, lost and late answers, and a full
+//! memory.
 
 mod access;
 mod replicas;

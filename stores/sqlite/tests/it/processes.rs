@@ -56,7 +56,7 @@ fn child() {
     }
 }
 
-/// SQLite gives its lock to any of the waiting processes, so on a busy machine one of many may wait long.
+/// SQLite gives its lock to any of the waiting processes, so on a busy machine one process may wait long.
 fn patient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(Duration::from_secs(60)).open().unwrap()
 }

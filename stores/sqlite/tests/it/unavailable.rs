@@ -24,7 +24,8 @@ use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long after its timeout an operation may fail at the latest, because a busy machine may stop a thread.
-/// With [`PATIENCE`], the sum is the default timeout, so an operation with the default timeout fails later.
+/// Together with [`PATIENCE`], this is the default timeout. So an operation that wrongly has the default
+/// timeout fails after this limit.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {
