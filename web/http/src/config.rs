@@ -61,8 +61,8 @@ pub enum Recording {
     Forget,
     /// Do not read the response into memory, because it is a stream. The record shows only that there was a
     /// response, so a retry gets the problem `response-not-stored`. If the status alone would free the key
-    /// (such as a 503), it does so here, too. If the layer runs handlers in transactions, it cannot record
-    /// such a response, and answers 500 `handler-failed` instead.
+    /// (such as a 503), the key becomes free here, too. If the layer runs handlers in transactions, it cannot
+    /// record such a response, and answers 500 `handler-failed` instead.
     PassThrough,
 }
 

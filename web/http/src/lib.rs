@@ -68,11 +68,12 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, took too long, ended with its server, or returned a response that cannot
-//! be recorded in its transaction. Or a [long operation](LongOperation) ended without a response that is
-//! kept. The key becomes free again, at the latest when the lease expires, and the same request can be sent
-//! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what
-//! happened, and whether the client can send the request again.
+//! Status 500. The processing failed, for example because the handler panicked, took too long, ended with its
+//! server, or returned a response that cannot be recorded in its transaction, or because a [long
+//! operation](LongOperation) ended without a response that is kept. The key becomes free again, at the latest
+//! when the lease expires, and the same request can be sent again. With
+//! [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what happened, and
+//! whether the client can send the request again.
 //!
 //! ## misconfigured
 //!

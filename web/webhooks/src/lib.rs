@@ -43,7 +43,7 @@
 //! sent. A layer of `idem-http` inside this one would claim the id a second time, so leave it out.
 //!
 //! GitHub signs the body, but neither a time nor the id of the delivery, so anyone who has seen a delivery
-//! can send it again under another id. Stripe, Slack and Standard Webhooks sign both.
+//! can send it again under another id. Stripe, Slack and Standard Webhooks sign both the time and the id.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests may panic or print.
