@@ -1,7 +1,7 @@
 //! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be returned without a request to the store. This module knows results only as
-//! bytes, and does not know the time of the store's clock.
+//! Owns the rule for when a result may be returned from memory, without a request to the store. This module
+//! knows results only as bytes, and does not know the time of the store's clock.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};

@@ -1,7 +1,7 @@
 //! Any store, with its data changed on the way in and changed back on the way out.
 //!
-//! Owns which data pass through a [`Transform`]: a record's name, fingerprint, result and steps. The
-//! [`Transform`] owns how they change. Leases, fences and everything else pass unchanged.
+//! Owns the choice of the data that a [`Transform`] changes: a record's name, fingerprint, result and steps.
+//! The [`Transform`] decides how they change. Leases, fences and everything else pass unchanged.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a few seconds for a
-//! new walk. If the walk has not ended by then, the request gets the last result, with its age. If a request
-//! is dropped, the walk continues.
+//! Owns the rules for when a walk begins, and for what a request gets while the walk runs. A request waits a
+//! few seconds for a new walk. If the walk has not ended by then, the request gets the last result, with its
+//! age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Converts bodies. actix-web's bodies must stay on their thread, whereas idem's bodies must be able to move
 //! to another thread.
 //!
-//! Owns how bytes are passed on. Knows nothing about heads.
+//! Passes bytes on unchanged. Knows nothing about heads.
 
 use std::error::Error;
 use std::pin::pin;

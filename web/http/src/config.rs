@@ -1,6 +1,6 @@
 //! The settings of a built layer.
 //!
-//! Owns how a request's key and tenant become a record's key, and which responses are kept.
+//! Owns the rules for how a request's key and tenant become a record's key, and for which responses are kept.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
