@@ -250,7 +250,7 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Does not keep these headers of a response, in addition to those that the layer never keeps.
+    /// Leaves these headers out of every kept response, in addition to the headers below.
     ///
     /// The layer never keeps hop-by-hop headers, headers that `Connection` names, `Set-Cookie`,
     /// `Set-Cookie2`, `Authentication-Info`, `Proxy-Authentication-Info`, and headers about one moment or one
