@@ -48,7 +48,7 @@ const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recording {
-    /// Keep the response, whatever its status is.
+    /// Keep the response, whatever its status is, unless it streams or is too large.
     Keep,
     /// Treat the request as if the handler had not answered, because the response does not say what happened.
     /// See [`Builder::on_crash`](super::Builder::on_crash).
