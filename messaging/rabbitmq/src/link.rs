@@ -72,8 +72,8 @@ impl Link {
             declaration.map_err(Error::at(letters))?;
             close(channel).await;
         }
-        // The first declaration shows whether this user may declare queues. Of the other queues, only those
-        // that exist are declared again, because this declaration fails if a queue's arguments differ.
+        // The first declaration shows whether this user may declare queues. The other queues are declared
+        // only if they exist, to check their arguments: a declaration with other arguments fails.
         let [first, others @ ..] = DELAYS;
         self.declare(first).await?;
         for delay in others {

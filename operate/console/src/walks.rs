@@ -21,7 +21,8 @@ pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
 /// The next walk of a query starts only after this many times the duration of its last walk, so that the
-/// console does not read a large store all the time.
+/// console does not read a large store all the time. Exceptions: this console has changed a record, or the
+/// last walk failed.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -77,8 +77,8 @@
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer's settings cannot work, or one of the functions in the settings panicked. Nothing
-//! was processed.
+//! Status 500. The layer's settings cannot work, the server cannot read its records, or a function of the
+//! settings that runs before the handler panicked. Nothing was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.
