@@ -93,8 +93,8 @@ impl OutboxBuilder {
         self
     }
 
-    /// Calls `refresh` before the outbox opens a connection. `refresh` completes the connection options, for
-    /// example with a password that changes: see
+    /// Calls `refresh` each time before the outbox opens a connection. `refresh` completes the connection
+    /// options, for example with a password that changes: see
     /// [`PostgresStoreBuilder::connect_options_with`](idem_postgres::PostgresStoreBuilder::connect_options_with).
     pub fn connect_options_with<F, R, E>(mut self, refresh: F) -> Self
     where

@@ -4,7 +4,7 @@
 //! the message into a table, in the caller's transaction: the message exists if and only if the effects do. A
 //! [`Relay`] then publishes it, at least once and always under the same [id](Message::id), so that the broker
 //! or the consumer can recognise a repeat. In one topic, messages are published in the order in which they
-//! were enqueued.
+//! were enqueued, except a message that a relay has set aside.
 //!
 //! ```no_run
 //! use idem::outbox::{Message, Outbox, PublishError, Publisher, Relay};

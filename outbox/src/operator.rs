@@ -107,7 +107,7 @@ impl Outbox {
     }
 
     /// Makes a message that was set aside pending again. It gets all its attempts again, and comes before the
-    /// later messages of its topic. Returns whether the message was set aside.
+    /// later messages of its topic that still wait. Returns whether the message was set aside.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! A cache of recorded results in this process's memory, in front of any store.
 //!
-//! Owns when a result may be returned without a request to the store. This module knows results only as
-//! bytes, and does not know the time of the store's clock.
+//! Owns the rule for when a result may be returned from memory, without a request to the store. This module
+//! knows results only as bytes, and does not know the time of the store's clock.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -95,7 +95,7 @@ impl From<usize> for Caching {
 /// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
 /// or after the record's `ttl` if the `ttl` is shorter.
 ///
-/// Everything else goes to the store. While the store is down, only results in memory are replayed.
+/// All other requests go to the store. While the store is down, only results in memory are replayed.
 ///
 /// Clones share the cache. Make this the outermost wrapper, so that a replay is not decrypted or decompressed
 /// again. Results are then unencrypted in memory, as they are in the program that made them.

@@ -14,7 +14,7 @@ use idem_core::StoreError;
 /// The magic number of a Zstandard frame: RFC 8878, section 3.1.1. No JSON begins with it.
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Results shorter than this are not compressed.
+/// Results shorter than this are not compressed, unless they begin with `FRAME`.
 const WORTH_IT: usize = 256;
 
 const LEVEL: i32 = 3;

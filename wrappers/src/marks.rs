@@ -76,7 +76,8 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares these marks with the marks in the store, and writes those that the store lacks.
+    /// Compares these marks with the marks in the store, and writes those that the store lacks. If a check
+    /// failed shortly before, returns its error instead.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,

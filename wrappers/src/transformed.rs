@@ -1,7 +1,7 @@
 //! Any store, with its data changed on the way in and changed back on the way out.
 //!
-//! Owns which data pass through a [`Transform`]: a record's name, fingerprint, result and steps. The
-//! [`Transform`] owns how they change. Leases, fences and everything else pass unchanged.
+//! Owns the choice of the data that a [`Transform`] changes: a record's name, fingerprint, result and steps.
+//! The [`Transform`] decides how they change. Leases, fences and everything else pass unchanged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,13 +79,14 @@ pub(super) trait Transform: Clone + Send + Sync + 'static {
         Ok(stored)
     }
 
-    /// The largest result before the change, if the store takes at most `inner`.
+    /// The largest result that [`pack`](Self::pack) may get, in bytes, if the inner store takes results of at
+    /// most `inner` bytes.
     fn max_result_bytes(&self, inner: Option<usize>) -> Option<usize> {
         inner
     }
 
-    /// The waiters of the outer store. They are the inner store's waiters if both stores have a record under
-    /// the same key.
+    /// The waiters of the outer store: by default the inner store's waiters. A transform that changes keys
+    /// needs its own.
     fn waiters<'a>(&'a self, inner: &'a Waiters) -> &'a Waiters {
         inner
     }
@@ -259,7 +260,7 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
     /// even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
-        // The records that the layers keep for themselves do not belong to a call.
+        // Marks do not belong to a call.
         page.records.retain(|listed| !marks::is_mark(&listed.key));
         for Listed { key, record, .. } in &mut page.records {
             record.fingerprint = record.fingerprint.map(|print| self.transform.reveal(key, print));

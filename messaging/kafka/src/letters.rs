@@ -1,8 +1,8 @@
 //! The dead letters of a topic, and how their messages go back.
 //!
-//! Kafka cannot remove a single record. So a separate group commits an offset, and all letters before that
-//! offset count as handled. If a letter is kept and a later letter is handled, the kept letter is copied to
-//! the end of the topic.
+//! Kafka cannot remove a single record. So a redrive commits an offset in a separate group, and all letters
+//! before that offset count as sent back. If a redrive keeps a letter and sends back a later letter, it
+//! copies the kept letter to the end of the topic.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) async fn redrive(
 ) -> Result<(), Error> {
     let opened = spawn_blocking(move || open(config, &topic)).await.map_err(Error::at(READ))?;
     let (consumer, mut ends) = opened.map_err(Error::at(READ))?;
-    // For each partition, the letters that were kept since the last handled letter.
+    // For each partition, the letters that were kept since the last letter that was sent back.
     let mut kept: HashMap<i32, Vec<OwnedMessage>> = HashMap::new();
     while let Some(letter) = next(&consumer, &mut ends).await? {
         let about = StoredLetter::read(id(&letter), |name| header(&letter, name).map(str::to_owned));
@@ -68,7 +68,7 @@ pub(crate) async fn redrive(
 }
 
 fn open(mut config: ClientConfig, topic: &str) -> Result<(Arc<StreamConsumer>, Ends), KafkaError> {
-    // The committed offset of this group is just after the last handled letter.
+    // The committed offset of this group is just after the last letter that was sent back.
     let group = format!("{}-redrive", config.get("group.id").unwrap_or_default());
     config.set("group.id", group).set("enable.auto.commit", "false").set("enable.partition.eof", "true");
     config.set("auto.offset.reset", "earliest").remove("group.instance.id");

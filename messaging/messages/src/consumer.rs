@@ -1,7 +1,7 @@
 //! The loop over a stream of messages.
 //!
-//! Owns how many messages are taken, and when the consumer stops taking messages. The module `work` handles
-//! one message.
+//! Owns the rules for how many messages the consumer takes, and for when it stops taking messages. The module
+//! `work` handles one message.
 
 use std::fmt::{self, Display};
 use std::future::{pending, poll_fn};

@@ -69,7 +69,7 @@ impl HeldKeys {
         another_ended
     }
 
-    /// Whether a handler of this consumer has made a call with this key and not ended.
+    /// Whether a handler of this consumer has made a call with this key and has not ended.
     pub(crate) fn holds(&self, key: &RecordKey) -> bool {
         self.keys().contains_key(key)
     }

@@ -1,6 +1,7 @@
 //! How a message handler's calls ended, as the engine reports it.
 //!
-//! Owns the observer of one handler, and how `in_tasks` finds this observer. This module decides nothing.
+//! Owns the observer of one handler, and the task-local through which `in_tasks` finds this observer. This
+//! module decides nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

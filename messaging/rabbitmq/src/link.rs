@@ -73,7 +73,7 @@ impl Link {
             close(channel).await;
         }
         // The first declaration shows whether this user may declare queues. The other queues are declared
-        // only if they exist. Such a declaration fails if the queue has other arguments.
+        // only if they exist, to check their arguments: a declaration with other arguments fails.
         let [first, others @ ..] = DELAYS;
         self.declare(first).await?;
         for delay in others {

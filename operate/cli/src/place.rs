@@ -1,7 +1,7 @@
 //! Opens the store as its service does: by its URL, with the keys that decrypt results and the secret that
 //! makes key digests.
 //!
-//! Owns where the keys and the secret come from. They are never arguments, because other users of the machine
+//! Owns the sources of the keys and the secret. They are never arguments, because other users of the machine
 //! can see command lines.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Decides who may do what. Every request comes here before it reaches a page.
 //!
-//! Owns the rules. Every page requires an operator, whom a login has put into the request. Another site can
-//! link to a page, but cannot load a page or send a form. Every response gets the security headers, and an
-//! error becomes a page.
+//! Owns the access rules. Every page requires an operator, whom a login has put into the request. Another
+//! site can link to a page, but cannot load a page or send a form. Every response gets the security headers,
+//! and an error becomes a page.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! A login by a token, around a console: the sessions, their cookie, and which requests are refused before
 //! the login.
 //!
-//! Owns the rules of `idem console`. Every page requires a session, even on a loopback address, because other
-//! users and programs of the machine can connect to that address, too. With [`Login::local`], a request
-//! through a proxy is refused, because every sender would seem to be local.
+//! Owns the rules of `idem console`. Every page except the login form requires a session, even on a loopback
+//! address, because other users and programs of the machine can connect to that address, too. With
+//! [`Login::local`], a request through a proxy is refused, because every sender would seem to be local.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

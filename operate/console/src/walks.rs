@@ -1,8 +1,8 @@
 //! Walks through the store for all requests. Only one walk runs at a time, in a separate task.
 //!
-//! Owns when a walk begins, and what a request gets while the walk runs. A request waits a few seconds for a
-//! new walk. If the walk has not ended by then, the request gets the last result, with its age. If a request
-//! is dropped, the walk continues.
+//! Owns the rules for when a walk begins, and for what a request gets while the walk runs. A request waits a
+//! few seconds for a new walk. If the walk has not ended by then, the request gets the last result, with its
+//! age. If a request is dropped, the walk continues.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,8 @@ pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
 /// The next walk of a query starts only after this many times the duration of its last walk, so that the
-/// console does not read a large store all the time.
+/// console does not read a large store all the time. Exceptions: this console has changed a record, or the
+/// last walk failed.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -176,7 +176,7 @@ impl Decision {
 ///
 /// # Errors
 ///
-/// The record has changed. Or its state does not allow the decision. Or the store or the audit trail fails.
+/// The record has changed, its state does not allow the decision, or the store or the audit trail fails.
 pub async fn settle(
     access: &Access,
     trail: &Trail,

@@ -32,7 +32,8 @@ use super::publisher::Publisher;
 /// a topic. When a relay dies, another relay takes over its topics after the lease has expired. The lease is
 /// three times the [`publish_timeout`](Self::publish_timeout), but at least 1 second. The new relay publishes
 /// again the messages that were not recorded as published: at most the last [`batch`](Self::batch) messages
-/// of each topic. The first delivery of each message is in order; repeats may come after later messages.
+/// of each topic. The first delivery of each message is in order, unless the message was set aside. Repeats
+/// may come after later messages.
 ///
 /// A relay has up to [`topics`](Self::topics) + 1 connections of its own, opened when they are needed. It
 /// retries failures of the database without a limit.

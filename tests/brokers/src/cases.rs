@@ -20,7 +20,7 @@ use crate::{Delivered, Failed, Handler, Queue, Settings, Shop, emptied, until};
 const REFUSED: Duration = Duration::from_secs(2);
 
 /// How long a slow handler takes: longer than the 5 s that NATS and SQS wait for an acknowledgement in these
-/// tests. With less than 5 s, a worker that pauses for a moment would lose its messages.
+/// tests. If they waited for less than 5 s, a worker that pauses for a moment would lose its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
 /// Runs every case, each on a queue with a name of its own.

@@ -1,7 +1,7 @@
 //! Converts bodies. actix-web's bodies must stay on their thread, whereas idem's bodies must be able to move
 //! to another thread.
 //!
-//! Owns how bytes are passed on. Knows nothing about heads.
+//! Passes bytes on unchanged. Knows nothing about heads.
 
 use std::error::Error;
 use std::pin::pin;
@@ -16,7 +16,7 @@ use idem_http::{Body, BoxError};
 use tokio::sync::mpsc;
 
 /// Makes a body that may move to another thread. The stream stays on this thread, where a task reads it, one
-/// piece ahead.
+/// piece ahead of the body's reader.
 pub(crate) fn sendable<S, E>(stream: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + 'static,

@@ -1,6 +1,6 @@
 //! Converts heads, because actix-web uses another version of the crate `http`.
 //!
-//! Owns which parts of a request and a response are converted.
+//! Owns the choice of the parts of a request and a response that are converted.
 
 use actix_web::HttpResponse;
 use actix_web::body::{self as actix_body, BodySize, BoxBody, MessageBody};

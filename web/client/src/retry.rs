@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::policy::{Policy, Verdict};
 use crate::{Key, key};
 
-/// Whether a request gets a key and is sent again.
+/// Whether a request gets a key and may be sent again.
 pub(crate) fn covers(method: &Method, extensions: &Extensions) -> bool {
     matches!(*method, Method::POST | Method::PATCH) || extensions.get::<Key>().is_some()
 }

@@ -150,7 +150,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
     error.is::<LengthLimitError>() || error.source().is_some_and(is_limit)
 }
 
-/// Reads and discards the rest of a refused request's body, in the background.
+/// Reads and discards the rest of a refused request's body in the background, up to a limit of bytes and a
+/// limit of time.
 ///
 /// Without this, a client that reads the response only after it has sent everything would find its connection
 /// reset.

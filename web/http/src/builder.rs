@@ -250,7 +250,7 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// Does not keep these headers of a response, in addition to those that the layer never keeps.
+    /// Leaves these headers out of every kept response, in addition to the headers below.
     ///
     /// The layer never keeps hop-by-hop headers, headers that `Connection` names, `Set-Cookie`,
     /// `Set-Cookie2`, `Authentication-Info`, `Proxy-Authentication-Info`, and headers about one moment or one
@@ -279,21 +279,21 @@ impl<St: Store> Builder<St> {
 
     /// Lets each handler answer 202 and continue: see [`LongOperation`](super::LongOperation), which the
     /// handler gets as an extractor. The location of an operation is this path or URI, a slash and the
-    /// operation's name. Serve it with [`operations`](super::IdempotencyLayer::operations).
+    /// operation's name. Serve the locations with [`operations`](super::IdempotencyLayer::operations).
     ///
-    /// With this option, the record of each request of this layer has another key: the tenant, `@` and the
-    /// first 32 digits of the operation's name. `wait` does not apply. Neither [`fail_open`](Self::fail_open)
-    /// nor a transaction can be combined with long operations.
+    /// With this option, the keys of this layer's records have another form: the tenant, `@` and the first 32
+    /// digits of the operation's name. `wait` does not apply. Neither [`fail_open`](Self::fail_open) nor a
+    /// transaction can be combined with long operations.
     pub fn long_operations(mut self, path: impl Into<String>) -> Self {
         self.config.operations = Some(path.into());
         self
     }
 
-    /// Sets the function that keeps the response of a long operation elsewhere if it streams or is too large
-    /// to record. The function gets the whole response, and returns the response to record, such as a 303
-    /// with the `Location` of an object in an object store. If the function returns a 5xx, the operation
-    /// counts as failed. Unless set, the record only shows that there was a response, and the operation's
-    /// location answers 409 `response-not-stored`.
+    /// Sets the function that keeps the response of a long operation elsewhere if the response streams or is
+    /// too large to record. The function gets the whole response, and returns the response to record, such as
+    /// a 303 with the `Location` of an object in an object store. If the function returns a 5xx, the
+    /// operation counts as failed. Unless set, the record only shows that there was a response, and the
+    /// operation's location answers 409 `response-not-stored`.
     ///
     /// The function runs as part of the handler: within `handler_timeout` and with the
     /// [`context`](idem_runtime::context) of its call. If the handler runs again after a crash, this function

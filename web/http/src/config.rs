@@ -1,6 +1,6 @@
 //! The settings of a built layer.
 //!
-//! Owns how a request's key and tenant become a record's key, and which responses are kept.
+//! Owns the rules for how a request's key and tenant become a record's key, and for which responses are kept.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Recording {
-    /// Keep the response, whatever its status is.
+    /// Keep the response, whatever its status is, unless it streams or is too large.
     Keep,
     /// Treat the request as if the handler had not answered, because the response does not say what happened.
     /// See [`Builder::on_crash`](super::Builder::on_crash).
@@ -61,8 +61,8 @@ pub enum Recording {
     Forget,
     /// Do not read the response into memory, because it is a stream. The record shows only that there was a
     /// response, so a retry gets the problem `response-not-stored`. If the status alone would free the key
-    /// (such as a 503), it does so here, too. If the layer runs handlers in transactions, it cannot record
-    /// such a response, and answers 500 `handler-failed` instead.
+    /// (such as a 503), the key becomes free here, too. If the layer runs handlers in transactions, it cannot
+    /// record such a response, and answers 500 `handler-failed` instead.
     PassThrough,
 }
 

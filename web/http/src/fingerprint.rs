@@ -1,7 +1,7 @@
 //! The fingerprint of a request, which must not change under one key.
 //!
-//! Owns which parts count and how they are framed. Because of the framing, the fingerprint changes if bytes
-//! move from one part to the next.
+//! Owns the choice of the parts that count, and their framing. Because of the framing, the fingerprint
+//! changes if bytes move from one part to the next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use super::json;
 use super::multipart;
 use idem_core::protocol::Fingerprint;
 
-/// The first input of every fingerprint, so that the fingerprint never equals a fingerprint of another kind.
+/// The first input of every fingerprint. It distinguishes a request's fingerprint from the fingerprint of
+/// anything else, such as a function's arguments.
 const KIND: &[u8] = b"idem http request 3";
 
 type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;

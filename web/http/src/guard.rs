@@ -1,6 +1,6 @@
 //! Which requests are guarded.
 //!
-//! Owns the default. Knows nothing about how a key is written.
+//! Owns the default rule. Knows nothing about how a key is written.
 
 use http::Method;
 use http::request::Parts;

@@ -1,6 +1,6 @@
 //! The handler of a guarded request: its task, the record of its response, and what the client gets.
 //!
-//! Owns how an attempt ends. Knows no framework: a handler is a future.
+//! Owns the rules for how an attempt ends. Knows no web framework, because it gets each handler as a future.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -153,9 +153,10 @@ impl<St: Store> IdempotencyLayer<St> {
     /// handler. Call [`guards`](Self::guards) first, because `begin` guards every request, whatever its
     /// method.
     ///
-    /// The layer reads the tenant, the fingerprint and the key from the request's `http::request::Parts`, so
-    /// add the extensions that the function of [`Builder::tenant`](super::Builder::tenant) reads. If the
-    /// future is dropped, nothing stays claimed.
+    /// The layer reads the tenant and the key from the request's head, and computes the fingerprint from head
+    /// and body. So before `begin`, add to the request the extensions that the functions in the layer's
+    /// settings read, such as the function of [`Builder::tenant`](super::Builder::tenant). If the future is
+    /// dropped, nothing stays claimed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -68,16 +68,17 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The handler panicked, took too long, ended with its server, or returned a response that cannot
-//! be recorded in its transaction. Or a [long operation](LongOperation) ended without a response that is
-//! kept. The key becomes free again, at the latest when the lease expires, and the same request can be sent
-//! again. With [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what
-//! happened, and whether the client can send the request again.
+//! Status 500. The processing failed, for example because the handler panicked, took too long, ended with its
+//! server, or returned a response that cannot be recorded in its transaction, or because a [long
+//! operation](LongOperation) ended without a response that is kept. The key becomes free again, at the latest
+//! when the lease expires, and the same request can be sent again. With
+//! [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what happened, and
+//! whether the client can send the request again.
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer's settings cannot work, or one of the functions in the settings panicked. Nothing
-//! was processed.
+//! Status 500. The layer's settings cannot work, the server cannot read its records, or a function of the
+//! settings that runs before the handler panicked. Nothing was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Code that panics or prints is for tests, examples and benches.

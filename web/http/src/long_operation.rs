@@ -100,7 +100,7 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// The only record of an operation is the record of its request, so no second record can contradict it. RFC
 /// 9110 calls a 202 "noncommittal", so the layer does not record it. The layer records the response at the
-/// end, which is what the draft of the header calls the "result of the previously completed operation". A
+/// end. The draft of the header calls this response the "result of the previously completed operation". A
 /// duplicate gets the 202 even before the handler has answered, and later finds the handler's response at the
 /// location.
 ///

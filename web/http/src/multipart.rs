@@ -1,7 +1,7 @@
 //! The parts of a `multipart/*` body, independent of its boundary.
 //!
-//! Owns where the parts begin and end. A client makes a new boundary for each try, so the boundary is not
-//! part of the fingerprint.
+//! Owns the rules for where a part begins and ends. A client makes a new boundary for each try, so the
+//! boundary is not part of the fingerprint.
 
 /// The longest boundary (RFC 2046, section 5.1.1).
 const LONGEST: usize = 70;

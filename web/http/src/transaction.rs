@@ -171,8 +171,8 @@ where
         }
     }
 
-    /// Returns the call of this owner, which is about to end. The key stays busy in this process until the
-    /// returned guard is dropped.
+    /// Returns the call of this owner, which is about to end, in a guard. The key stays busy in this process
+    /// until the guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,

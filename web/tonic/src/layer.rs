@@ -126,8 +126,8 @@ where
     }
 }
 
-/// Whether this call is in the format of gRPC-Web. If it is, a layer inside this one would translate the call
-/// to gRPC, too late for this layer to read the messages.
+/// Whether this call is in the format of gRPC-Web. This layer cannot read the messages of such a call, so the
+/// layer that translates the call to gRPC must be outside this one.
 fn is_grpc_web(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     kind.get(..GRPC_WEB.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC_WEB))

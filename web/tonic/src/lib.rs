@@ -41,9 +41,9 @@
 //! # Streams
 //!
 //! A key is for unary calls. If a call with a key sends more than one message, or does not end within 10
-//! seconds after its first message, it is refused before its method runs. A call whose answer has more than
-//! one message has already run: its client gets `UNIMPLEMENTED`, and so does every later call with the same
-//! key.
+//! seconds after its first message, it is refused before its method runs. If the answer to a call with a key
+//! has more than one message, the method has already run. Its client gets `UNIMPLEMENTED`, and so does every
+//! later call with the same key.
 //!
 //! # gRPC-Web
 //!

@@ -23,7 +23,8 @@ use crate::{Delivery, Refused, Sender};
 /// The header in which this layer passes the id to the inner layer.
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How long answers are kept: longer than senders usually repeat a delivery, also by hand.
+/// How long answers are kept: longer than the time in which senders usually repeat a delivery, automatically
+/// or by hand.
 const TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The longest id, in bytes.

@@ -40,10 +40,10 @@
 //! # Limits
 //!
 //! The layer puts the id into the header `Idempotency-Key`, and replaces a value that the sender may have
-//! sent. A layer of `idem-http` inside this one would claim the id a second time, so leave it out.
+//! sent. A layer of `idem-http` inside this one would claim the id a second time, so add no such layer.
 //!
 //! GitHub signs the body, but neither a time nor the id of the delivery, so anyone who has seen a delivery
-//! can send it again under another id. Stripe, Slack and Standard Webhooks sign both.
+//! can send it again under another id. Stripe, Slack and Standard Webhooks sign both the time and the id.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests may panic or print.

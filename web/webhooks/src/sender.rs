@@ -25,8 +25,8 @@ pub struct Sender {
 
 impl Sender {
     /// A sender that follows Standard Webhooks, such as Svix, Resend, Clerk and `OpenAI`: headers
-    /// `webhook-id`, `webhook-timestamp` and `webhook-signature`, or `svix-*`. A secret is `whsec_` and
-    /// base64; the prefix may be left out.
+    /// `webhook-id`, `webhook-timestamp` and `webhook-signature`, or `svix-*`. A secret is `whsec_` followed
+    /// by base64; the prefix may be left out.
     ///
     /// # Errors
     ///

@@ -48,8 +48,8 @@ async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
 
-/// During an alarm, RabbitMQ blocks a connection when it first publishes a message, but may still accept this
-/// message.
+/// During an alarm, RabbitMQ blocks a connection when the connection first publishes a message, but may still
+/// accept this message.
 async fn an_alarm_holds_up_copies_and_no_acknowledgement(node: &Node) {
     let (orders, progress) = (Orders::open(node, "alarm").await, Progress::new());
     for order in ["0", "1", "2", "good"] {

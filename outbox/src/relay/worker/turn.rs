@@ -19,7 +19,7 @@ use crate::report;
 use idem_core::StoreError;
 use idem_postgres::db::session::column;
 
-/// How long a topic is served before the worker takes the next one.
+/// After this time, the turn of a topic begins no further batch, so that the worker serves the next topic.
 const TURN: Duration = Duration::from_secs(1);
 
 /// How many bytes of payloads a batch may have after its first message, so that it is read within the
@@ -72,7 +72,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Self { worker, topic, careful }
     }
 
-    /// Publishes the topic's messages, for at most `TURN`.
+    /// Publishes the topic's messages, batch by batch. Begins no batch after `TURN`.
     pub(super) async fn serve(mut self, stopped: &watch::Receiver<bool>) -> Result<(), StoreError> {
         let begin = Instant::now();
         while !*stopped.borrow() && begin.elapsed() < TURN {
@@ -108,7 +108,7 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
     }
 
     /// Renews the lease if it may end before the next call of the publisher ends. Returns whether this worker
-    /// still has the topic.
+    /// has the topic until that call ends.
     async fn holds(&mut self) -> Result<bool, StoreError> {
         let settings = &self.worker.relay.settings;
         if self.topic.until.saturating_duration_since(Instant::now()) > settings.publish_timeout {

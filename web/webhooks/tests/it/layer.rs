@@ -29,8 +29,8 @@ impl Hook {
         Self::padded(sender, 0)
     }
 
-    /// A handler whose answers have at least this many bytes. Deliveries may have twice as many bytes, if the
-    /// number is not 0.
+    /// A handler whose answers have at least `length` bytes. If `length` is not 0, a delivery may have up to
+    /// twice as many bytes.
     fn padded(sender: Sender, length: usize) -> Self {
         let layer = WebhookLayer::with(sender, MemoryStore::new(), |settings| match length {
             0 => settings,
