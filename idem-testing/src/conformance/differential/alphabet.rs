@@ -152,14 +152,15 @@ fn of_a_holder() -> Vec<(bool, OfGrant)> {
         (true, release(ReleaseCause::Failed, LONG)),
         (true, release(ReleaseCause::Abandoned, LONG)),
     ];
-    for cause in [
-        ReleaseCause::Failed,
-        ReleaseCause::Abandoned,
-        ReleaseCause::Doubtful,
-        ReleaseCause::Unused,
-        ReleaseCause::NothingHappened,
+    for (cause, retry_after) in [
+        (ReleaseCause::Failed, NONE),
+        (ReleaseCause::Abandoned, NONE),
+        // No pause follows these.
+        (ReleaseCause::Doubtful, LONG),
+        (ReleaseCause::Unused, LONG),
+        (ReleaseCause::NothingHappened, LONG),
     ] {
-        requests.push((true, release(cause, NONE)));
+        requests.push((true, release(cause, retry_after)));
     }
     requests
 }
