@@ -64,7 +64,7 @@ impl Profile {
         self.one_in * further.map_or(1, NonZeroUsize::get)
     }
 
-    /// This sample's part of `all`, but not less than `least`.
+    /// How many of `all` cases the kit runs: one in `self.one_in()`, but at least `least`.
     pub(super) fn part_of(&self, all: usize, least: usize) -> usize {
         (all / self.one_in()).max(least)
     }

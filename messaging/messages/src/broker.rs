@@ -255,8 +255,8 @@ pub trait Reader: Send {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Plan {
-    /// How many messages the consumer holds at a time. Unless [`Consumer::prefetch`] is set, waiting messages
-    /// do not count.
+    /// How many messages the consumer may hold. Unless [`Consumer::prefetch`] is set, messages that wait for
+    /// other messages or for the end of a pause do not count.
     pub capacity: usize,
     /// [`Consumer::extend_every`], if the program has set it. Otherwise the broker's crate may set it.
     pub extend_every: Option<Duration>,

@@ -38,7 +38,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many messages the consumer may hold. Unless `prefetch` is set, waiting messages do not count.
+    /// How many messages the consumer may hold. Unless `prefetch` is set, messages that wait for other
+    /// messages or for the end of a pause do not count.
     pub(super) fn capacity(&self) -> usize {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }

@@ -112,11 +112,12 @@ async fn neighbours(store: &DynStore, scope: Option<Scope>) -> Result<Form> {
     Ok(found)
 }
 
-/// Refuses a store whose service would look for a record under a digest that this access cannot make.
+/// Refuses a store that keeps keys as digests, if this access does not have their secret: the service would
+/// not find a record under the key itself.
 ///
 /// # Errors
 ///
-/// The service keeps digests that this access cannot make.
+/// The store fails, or it keeps keys as digests and their secret was not given.
 pub async fn is_findable(access: &Access) -> Result<()> {
     if !access.layers().await?.digested || access.knows_names() {
         return Ok(());

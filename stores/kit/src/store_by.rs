@@ -1,4 +1,4 @@
-//! The macro that makes a store from a type that has the store's methods in one of its fields.
+//! The macro that implements `Store` for a type by calling the methods of one of its fields.
 
 /// Implements [`Store`](idem_core::Store) for a type through one of its fields, which has the store's
 /// methods: an `Arc` of a `CasStore` or a `SharedStore`.

@@ -21,7 +21,7 @@ use idem_store_kit::sql::{Identifier, Limits, Settings, SharedStore};
 const TABLE: &str = "idem_records";
 /// How many bytes of a message are reserved for everything but the hexadecimal digits of a result.
 const MESSAGE: usize = 64 << 10;
-/// About the longest text of one exchange for several operations, in bytes.
+/// Approximate upper limit for the text of one exchange that carries several operations, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The settings of a [`MySqlStore`].

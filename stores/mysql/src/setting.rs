@@ -20,7 +20,7 @@ pub(crate) struct Setting {
     pub(crate) stepped: Hints,
     /// The limit of connections in each runtime.
     pub(crate) connections: usize,
-    /// About the longest text of one exchange for several operations, in bytes.
+    /// Approximate upper limit for the text of one exchange that carries several operations, in bytes.
     pub(crate) most_bytes: usize,
     /// Whether this process knows that callers use transactions: it has read this fact from the meta table,
     /// or stored it there.

@@ -109,8 +109,8 @@ impl Pipelined {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-                // If the sender of the answer is dropped, the task that should have sent the request ended
-                // with its runtime, or the connection was broken.
+                // The sender of the answer is dropped if the connection was broken, or if the runtime ended
+                // before its task sent the waiting requests or got their answers.
                 Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
             };
             self.answered.fetch_add(1, Ordering::Relaxed);

@@ -141,7 +141,9 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
 
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        // If the store has used the file before, the file is damaged. The owner of any other file is unknown.
+        // With `UseAgain`, the store has used the file before, so the file is damaged. With another purpose
+        // this is not known, so the file may also be another program's. (A store with `must_exist` always has
+        // `Examine`.)
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }

@@ -217,8 +217,8 @@ pub(crate) fn unprivileged(folder: &Path, program: &str) -> Command {
     command
 }
 
-/// Whether this process runs as root. The owner of the server's folder shows this: then it is root, or
-/// `NOBODY` after [`give`].
+/// Whether this process runs as root. If so, the owner of the server's folder is root, or `NOBODY` after
+/// [`give`].
 fn is_root(folder: &Path) -> bool {
     matches!(fs::metadata(folder).unwrap().uid(), 0 | NOBODY)
 }

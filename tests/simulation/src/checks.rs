@@ -303,7 +303,7 @@ impl State {
         }
     }
 
-    /// Whether nothing could keep this run from releasing its key: all its steps are recorded, it has no
+    /// Whether this run was free to release its key when it ended: all its steps are recorded, it has no
     /// deadline, and nothing went wrong in its process or the store since it began.
     fn released_in_order(&self, run: RunId) -> bool {
         let run = &self.runs[run];
@@ -813,9 +813,9 @@ impl State {
         }
     }
 
-    /// Whether the claim of this run must be released once all background work has ended. The engine retries
-    /// the release of an abandoned claim only until the lease is over, because the end of the lease has the
-    /// same effect. So an abandoned claim must be released only if no request failed.
+    /// Whether the claim of this run must be released once all background work has ended. An abandoned claim
+    /// may stay unreleased if a request failed, the process stopped or the clock jumped: the engine retries
+    /// its release only until the lease is over, because the end of the lease has the same effect.
     fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
         let run = &self.runs[id];
         match ended {

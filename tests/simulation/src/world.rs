@@ -117,7 +117,8 @@ pub struct Life {
     pub found: bool,
     /// The last `recover` failed, or the body that it allowed has not started.
     pub is_doubted_by_recover: bool,
-    /// A call took over, and nobody has found out since what happened before.
+    /// A call took over. Since then, `recover` has not said that nothing happened, and no operator has
+    /// resolved the key's doubt.
     pub is_unsure: bool,
     /// An operator has decided about this life.
     pub operator: bool,

@@ -42,8 +42,8 @@ use crate::body::Body;
 #[must_use]
 pub fn error_response(error: &Error) -> Response<Body> {
     let mut response = Documentation::default().response(&ProblemDetails::of(error)).map(Body::from);
-    // Removed, because the link leads to the draft of the header, and outside the layer the key need not come
-    // from that header.
+    // The link leads to the draft of the `Idempotency-Key` header. It is removed, because outside the layer
+    // the key may come from elsewhere.
     response.headers_mut().remove(LINK);
     response
 }

@@ -1,4 +1,5 @@
-//! Events and metrics of the layer: a count of requests by their outcome, and an event for each refusal.
+//! Span, events and metrics of the layer: a count of requests by their outcome, an event for each refusal,
+//! and one for each handler that did not end normally.
 //!
 //! Never shows a key, tenant, path or body.
 

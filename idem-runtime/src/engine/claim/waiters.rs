@@ -215,8 +215,8 @@ impl<S: Store> PollTask<S> {
                 Ok(Some(record)) if record.result.is_some() => {
                     let polls = self.waiters.polls();
                     if self.poll.last_refusal().reading_since.is_none() {
-                        // A claim was refused after this reading began, so the record that was read may be
-                        // deleted by now.
+                        // A claim was refused after this reading began. With this record the claim would have
+                        // been a replay, so the record may be deleted by now.
                         continue;
                     }
                     // Later callers get a new poll, because the record may be deleted and made again by then.

@@ -55,8 +55,8 @@ pub async fn known<T>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> T 
     }
 }
 
-/// The error of a request that fails each time. If its time ended during a try, so that the outcome is
-/// unknown, the request is sent again.
+/// The error of a request that always fails. Repeats the request while its outcome is unknown, as after a
+/// timeout.
 pub async fn refused<T: Debug>(mut ask: impl AsyncFnMut() -> Result<T, StoreError>) -> StoreError {
     for _ in 0..20 {
         let error = ask().await.unwrap_err();
