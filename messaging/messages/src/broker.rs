@@ -236,8 +236,8 @@ pub trait Reader: Send {
     type Message;
 
     /// The next message. A reader requests no more messages from its broker than there is room for, because
-    /// the consumer can extend only messages that it holds. The reader may return messages that it has
-    /// already requested even if there is no room left.
+    /// the consumer can extend only messages that it holds. If there is no room left, the reader
+    /// may still return the messages that it requested before.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,

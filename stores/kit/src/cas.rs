@@ -1,13 +1,13 @@
 //! A store over any service that keeps bytes under names and writes them on a condition, such as a key-value
 //! bucket or an object store.
 //!
-//! An operation begins with a record and its revision: the store reads them, remembers them from its last
-//! write, or assumes that there is no record. The protocol's own functions decide, and the store writes on
-//! the condition that the revision is still the same. If the write is refused or its answer is lost, the
-//! store decides again, from a new read or from the record that the refusal returned. So if a write was
-//! applied and only its answer was lost, the owner still gets the answer of that write. Such a service has no
-//! clock that a condition can use, so the callers' clocks decide. These clocks may differ by the declared
-//! skew.
+//! An operation begins with a record and its revision: the store reads them, or remembers them from its last
+//! write. A claim may also begin on the guess that no record exists. The protocol's own functions decide. The
+//! store then writes, on the condition that the revision is still the same. If the write is refused or its
+//! answer is lost, the store decides again, from a new read or from the record that the refusal returned. So
+//! if a write was applied and only its answer was lost, the owner still gets the answer of that write. Such a
+//! service has no clock that a condition can use, so the callers' clocks decide. These clocks may differ by
+//! the declared skew.
 
 mod format;
 mod store;

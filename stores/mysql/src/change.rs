@@ -161,8 +161,8 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Answers a claim by a read without a lock, if [`unwritten`] finds an answer. `None` if there is no answer,
-/// if the operation is not a claim, or if `rest` has read as much as it may.
+/// Reads the record without a lock, and returns the claim's answer if [`unwritten`] finds one. Returns `None`
+/// otherwise, and also if the operation is not a claim, or if `rest` has read as much as it may.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,

@@ -22,8 +22,9 @@ impl RedisStore {
         apart(async move { retried(time, || connection.ask(&request)).await })
     }
 
-    /// Sends a request once on the connection of the caller's runtime. If this fails, or there is no such
-    /// connection (a cluster has none), sends and retries the request in the stores' own runtime.
+    /// Sends a request once on the connection of the caller's runtime. If that fails, sends and retries the
+    /// request in the stores' own runtime. On a cluster, a caller's runtime has no connection, so the stores'
+    /// own runtime sends all requests.
     pub(super) fn ask(&self, request: Request) -> impl Future<Output = Result<Value, StoreError>> + Send {
         async move {
             let Some(own) = self.0.connection.own() else {

@@ -56,7 +56,7 @@ pub(super) struct Pipelined {
 
 struct Queue {
     waiting: Vec<Waiting>,
-    /// When the task that is to send the waiting requests was started; `None` if there is no such task.
+    /// When a task was started to send the waiting requests; `None` if no such task runs.
     served_since: Option<Instant>,
     unanswered: usize,
     /// The size of the largest recent answer.

@@ -14,8 +14,8 @@ use idem_core::Store;
 pub(super) enum Record {
     /// These bytes. The flag says whether the response is a failure.
     Whole(Bytes, bool),
-    /// No bytes. With `Keep` or `PassThrough`, the record shows only that there was a response; in a
-    /// transaction, there is no record then, and the client gets a problem.
+    /// No bytes. With `Keep` or `PassThrough`, the record shows only that there was a response. In a
+    /// transaction, the layer then keeps no record, and the client gets a problem.
     Without(Recording),
 }
 

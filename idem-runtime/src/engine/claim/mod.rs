@@ -256,8 +256,8 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
 }
 
 /// Releases the key if this owner holds it under `fence`, which is the fence that the first read found. If a
-/// later read finds a higher fence, an earlier release was applied and only its answer was lost. Then the
-/// store refuses this release, because the record is no longer about this claim.
+/// later read finds a higher fence, an earlier release was applied and only its answer was lost. The record
+/// then belongs to another claim, so the store refuses this release.
 async fn release_grant<S: Store>(
     call: &Call<S>,
     owner: Owner,

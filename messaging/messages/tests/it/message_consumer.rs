@@ -175,7 +175,7 @@ async fn an_error_is_not_asked_where_only_idem_knows_what_is_known() {
     let shop = Shop::new();
     shop.store.always(OperationKind::Claim, Fault::FailBefore);
     let consumer = Consumer::new().dispose(|_: &Failure, _, _| Disposition::Acknowledge);
-    // The store never answers, so the message is held, and is given back at the shutdown.
+    // Every claim fails. So the consumer holds the message, and gives it back at the shutdown.
     shop.consume_until(60, consumer.clone(), &["1 ok"]).await;
     // Without an idempotent call, only the handler's error can decide.
     let messages = stream::iter(shop.broker.messages(&["2 ok"]));

@@ -72,8 +72,8 @@ impl Servers {
                 let mut servers = start::RedisSentinel::with(&["--appendonly", "yes"]);
                 let service = start::RedisSentinel::SERVICE;
                 let url = format!("redis-sentinel://{service}@{}?replicas=1", hosts(&servers.urls()));
-                // Only one disturbance, because after it the server that `kill_master` kills is no longer the
-                // master.
+                // Only one disturbance: `kill_master` always kills the same server, and after the first
+                // disturbance this server is not the master any more.
                 times = 1;
                 let switch = switched(move |on| match on {
                     true => {
