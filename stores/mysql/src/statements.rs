@@ -179,12 +179,14 @@ impl Statements {
     }
 
     /// Locks the position of a record in the index by inserting and deleting a row, whose lock lasts until
-    /// the transaction ends. With `at_once`, the statement fails without waiting if another transaction has
-    /// locked the position.
+    /// the transaction ends. Writes two rows, or fewer if the key has a record, which stays. With `at_once`, the
+    /// statement fails without waiting if another transaction has locked the position.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
         let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
-        text.push_str("; ");
-        text.push_str(&self.delete(name(key)));
+        // With this clause the server locks a row that is there, or that is marked as deleted, for writing. It
+        // would otherwise lock it for reading first, and two transactions that both read could not write.
+        text.push_str(" ON DUPLICATE KEY UPDATE fence = fence; ");
+        text.push_str(&self.delete_seen(key, record));
         text
     }
 

@@ -100,13 +100,19 @@ impl MySqlStore {
         new: &Record,
     ) -> Result<bool, StoreError> {
         let Setting { statements, at_once, .. } = self.setting();
-        let text = match old {
-            Some(old) => statements.lock_seen(key, old, at_once),
-            None => statements.lock_place(key, new, at_once),
+        let has_lock = match old {
+            Some(old) => {
+                let text = statements.lock_seen(key, old, at_once);
+                connection.fetch_all(AssertSqlSafe(text)).await.map(|rows| !rows.is_empty())
+            }
+            None => {
+                let text = statements.lock_place(key, new, at_once);
+                // The row was inserted and deleted.
+                connection.execute(AssertSqlSafe(text)).await.map(|done| done.rows_affected() == 2)
+            }
         };
-        match connection.fetch_all(AssertSqlSafe(text)).await {
-            Ok(rows) => Ok(old.is_none() || !rows.is_empty()),
-            Err(error) if failure::is_duplicate(&error) => Ok(false),
+        match has_lock {
+            Ok(has_lock) => Ok(has_lock),
             Err(error) => self.unless_locked(connection, error).await.map(|()| false),
         }
     }

@@ -157,6 +157,46 @@ async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_does_not_get_a_deleted_key_keeps_no_lock_of_it() {
+    let (server, [store, _]) = two_stores().await;
+    let [mut reading, mut holding, mut refused, mut next] = [
+        connection(&server).await,
+        connection(&server).await,
+        connection(&server).await,
+        connection(&server).await,
+    ];
+    record(&store, "order", "old").await;
+    // While a snapshot needs the row, the server only marks it as deleted. An insert locks such a row first to
+    // read it and then to write it.
+    let mut snapshot = reading.begin().await.unwrap();
+    snapshot.fetch_all("SELECT * FROM idem_records").await.unwrap();
+    run(&server, "delete from idem_records");
+    let mut holder = holding.begin().await.unwrap();
+    holder.fetch_all("SELECT * FROM idem_records LOCK IN SHARE MODE").await.unwrap();
+    let mut without = refused.begin().await.unwrap();
+    let taking = take(&store, &mut without, "order").await.1;
+    assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{taking:?}");
+    holder.rollback().await.unwrap();
+    taken(take(&store, &mut next.begin().await.unwrap(), "order").await.1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_the_snapshot_of_a_transaction_does_not_show_stays() {
+    let (server, [store, other]) = two_stores().await;
+    let mut connection = connection(&server).await;
+    connection.execute("SET SESSION innodb_snapshot_isolation = OFF").await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    tx.fetch_all("SELECT * FROM idem_records").await.unwrap();
+    grant(&other, "order").await;
+    // The store finds the key busy, and looks for the reason in the transaction itself.
+    tx.fetch_all("SELECT * FROM idem_records FOR UPDATE").await.unwrap();
+    let taking = take(&store, &mut tx, "order").await.1;
+    assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{taking:?}");
+    tx.commit().await.unwrap();
+    assert!(other.get(&key("order")).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_others_claimed_and_released_since_is_not_written_over() {
     let (server, [store, other]) = two_stores().await;
     released(&store, "order").await;
