@@ -101,8 +101,8 @@ use crate::protocol::{
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
 /// * If an answer is lost and the same owner sends the same request again before anybody else changes the
-///   record, the owner gets the same answer (or `Lost`, if the request is a release). The protocol's
-///   functions ensure this. So if a connection breaks, the store sends the request again by itself.
+///   record, the owner gets the same answer; only a release may get `Lost` instead. The protocol's functions
+///   ensure this. So if a connection breaks, the store sends the request again by itself.
 /// * Every method ends within a bounded time. If it fails, the kind of its [`StoreError`] is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` if that is not certain.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.

@@ -25,8 +25,9 @@ pub trait TransactionStore: Store {
     /// The same store.
     fn itself(self) -> Self::Itself;
 
-    /// Tells the other processes that use the store that calls in transactions exist. [`RecordsIn::take`]
-    /// also tells them, on another connection, but then the caller's transaction stays open meanwhile.
+    /// Announces to the other processes with this store that there are calls in transactions.
+    /// [`RecordsIn::take`] does this, too, on another connection. But then the caller's transaction is open
+    /// meanwhile.
     fn announce(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         std::future::ready(Ok(()))
     }

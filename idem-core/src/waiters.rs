@@ -23,8 +23,8 @@ impl Waiters {
         &NOBODY
     }
 
-    /// What the engine keeps here. If there is nothing yet, `make` creates it. `None` if the store has no
-    /// field for it, or if it has another type than `T`.
+    /// The engine's value. If there is none yet, `make` creates it. `None` if the store has no field for it,
+    /// or if the value is not a `T`.
     #[doc(hidden)]
     #[must_use]
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {

@@ -1,5 +1,5 @@
-//! `#[idempotent_test]`: a test that runs its function once for each point and each injury that is possible
-//! there, such as a crash or a lost answer.
+//! `#[idempotent_test]`: a test that runs its function many times. Each run after the first has one injury,
+//! such as a crash or a lost answer, at one point: a store operation or an await.
 //!
 //! Owns the rules for which functions the attribute accepts. `idem-testing` runs the test.
 

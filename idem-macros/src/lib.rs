@@ -4,7 +4,7 @@
 //! it without a compiler. Nothing of this crate is in a user's program: the generated code calls
 //! `idem-runtime`.
 
-// Code that panics or prints is for tests, examples and benches.
+// Only tests, examples and benches may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod attribute;

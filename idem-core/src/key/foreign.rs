@@ -52,7 +52,7 @@ impl KeyPart for time::Date {
     }
 }
 
-/// The 26 characters of its text form.
+/// The 26 characters of the ULID's text form.
 #[cfg(feature = "ulid")]
 impl KeyPart for ulid::Ulid {
     fn render(&self, key: &mut KeyBuilder) {

@@ -1,9 +1,9 @@
 //! Types that cannot be part of a key, with the reason.
 //!
 //! Each of these types has an impl of `KeyPart` with a bound that never holds. If a program uses the type in
-//! a key, rustc shows the message of the trait in that bound. The bound is on `&Key`, because for a bound on
-//! the type itself, rustc would show the message of `KeyPart`. The bound has a lifetime (`for<'never>`),
-//! because without a lifetime, rustc would report the false bound here, at the impl, and not at the use.
+//! a key, rustc shows the message of the trait in that bound. If the bound were on the type itself, rustc
+//! would show the message of `KeyPart`. So the bound is on `&Key`. Without the lifetime (`for<'never>`),
+//! rustc would report the bound here, at the impl, and not at the use.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};

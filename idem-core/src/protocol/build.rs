@@ -134,8 +134,8 @@ impl Claim {
 }
 
 impl Grant {
-    /// A grant with these values. The body starts under it, because it is not
-    /// [`recover_only`](Self::recover_only).
+    /// A grant with these values. The body may start, because [`recover_only`](Self::recover_only) is
+    /// `false`.
     #[must_use]
     pub const fn new(fence: Fence, attempt: u32, recovered: bool, lease_left: Duration) -> Self {
         Self { fence, attempt, recovered, recover_only: false, lease_left }

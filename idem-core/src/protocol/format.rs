@@ -1,7 +1,7 @@
 //! The formats of recorded results.
 //!
 //! Owns the register of formats. The first bytes of a result identify its format. So no store needs a field
-//! for the format, and a version of idem recognizes a result whose format it does not know.
+//! for the format, and an older version of idem can report that it does not know a newer format.
 //!
 //! | first bytes | format |
 //! |---|---|

@@ -54,7 +54,8 @@
 //! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
 //! ([`Grant::recover_only`]), a grant that is released because its body was not started, and a recovered
 //! grant that is released as doubtful. If a recovered grant is released unused or as doubtful, the record
-//! gets a new fence. So if the same release is sent again, its answer is `Lost`.
+//! gets a new fence. So if the same release is sent again, its answer is `Lost`. One case differs: another
+//! claim has put the key in doubt before the release as doubtful. Then the grant counts, and the fence stays.
 //!
 //! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because
 //! other callers have got `Exhausted` by then.

@@ -185,7 +185,7 @@ pub enum Verdict {
 pub enum StoredResult {
     /// The encoded value or error.
     Value(Bytes),
-    /// The body, or the step, must not run again, and the store has no value of it, for this reason.
+    /// There is no recorded value, for this reason. The body or the step must still not run again.
     Tombstone(Tombstone),
 }
 
@@ -241,8 +241,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
-    /// The fence of the last grant. It is one higher if that grant took over from an earlier run and was
-    /// released without finding out what that run did.
+    /// The fence of the last grant. It is one higher if that grant took over from an earlier run, and its
+    /// release (unused or doubtful) returned the record to the state before the grant.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body and has the limit plus one. If the number is higher

@@ -190,7 +190,8 @@ pub enum ReleaseCause {
     /// [`OnCrash::InDoubt`] the key is in doubt.
     Abandoned,
     /// `recover` could not find out what an earlier run did, and no body was started. The key is in doubt
-    /// under any policy, and the attempt of a recovered grant does not count.
+    /// under any policy. The attempt of a recovered grant does not count, unless another claim has put the
+    /// key in doubt before this release.
     Doubtful,
     /// The body was not started, so the record becomes as it was before the grant. The attempt does not
     /// count, a first attempt leaves no fingerprint, and a key that was in doubt or had a lapsed lease

@@ -412,8 +412,7 @@ fn end_without_result(record: &Record, request: &Release, now: Timestamp) -> Tra
         ReleaseCause::NothingHappened => unused(&Record { recovered: false, ..record.clone() }, now),
         // The key was in doubt already, and this release does not settle the doubt.
         ReleaseCause::Abandoned | ReleaseCause::Doubtful if was_in_doubt => in_doubt(record, now),
-        // In a recovered grant, a doubtful release means that `recover` found nothing out. So no body
-        // started.
+        // `recover` could not find out what the earlier run did, so no body started.
         ReleaseCause::Doubtful if record.recovered => in_doubt(&of_nobody(record), now),
         ReleaseCause::Doubtful => in_doubt(record, now),
         ReleaseCause::Abandoned if record.on_crash == OnCrash::InDoubt => in_doubt(record, now),

@@ -53,8 +53,8 @@ pub(crate) struct Lease(pub(crate) Length);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
-    /// Checked constants. One is the delay after every attempt. With two, the delay begins with the first one
-    /// and doubles after each attempt, up to the second one.
+    /// Checked constants. A single constant is the delay after every attempt. With two constants, the delay
+    /// begins with the first one and doubles after each attempt, up to the second one.
     Known(Duration, Option<Duration>),
     /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),

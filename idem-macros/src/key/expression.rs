@@ -1,6 +1,7 @@
 //! Keys and fingerprints written as expressions.
 //!
-//! Owns the rules for which expressions are places, and the code that takes an expression by reference.
+//! Owns the rules for which expressions are places, such as `order.id`, and the code that takes an expression
+//! by reference.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote_spanned};

@@ -382,8 +382,8 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // The timers of a runtime that has ended panic, and an attempt of `begin` can outlive its
-            // runtime.
+            // An attempt of `begin` can outlive its runtime. The request is not polled in such a runtime,
+            // because its timers would panic.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });

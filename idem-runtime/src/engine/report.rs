@@ -248,7 +248,7 @@ impl Details {
     }
 }
 
-/// Counts one more (`by` is 1) or one less (-1) result of `bytes` bytes that waits to be recorded.
+/// Adds a waiting result of `bytes` bytes to the metrics if `by` is 1, and removes it if `by` is -1.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(crate) fn late_results(by: f64, bytes: usize) {
     #[cfg(feature = "metrics")]

@@ -116,7 +116,7 @@ where
     }
 }
 
-/// The answer to a request, or the error for a store that does not give one within `patience`.
+/// The answer to a request, or an error if the store does not answer within `patience`.
 pub(crate) async fn answered<T>(
     what: &str,
     patience: Duration,

@@ -29,7 +29,7 @@ use idem_core::protocol::{
 };
 use idem_core::transaction::{Carries, RecordsIn, Taken, Taking};
 
-/// One call in a transaction of the connection `C`, which `P` gives access to.
+/// One call in the caller's transaction. `P` is the caller's argument, and `C` is the connection inside it.
 pub struct InTransaction<'t, R, T, E, S: RecordsIn<C>, C, P> {
     codec: Codec<R, T, E>,
     carrier: &'t mut P,

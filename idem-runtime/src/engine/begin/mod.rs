@@ -307,7 +307,7 @@ impl<S: Store> Attempt<S> {
             claim.not_recorded(Some(delay), false);
         }
         async move {
-            // Moves the whole attempt into the future, because `drain` waits for it.
+            // Moves the whole attempt into the future, so that `drain` waits until the release has ended.
             let mut attempt = self;
             if let Some(claim) = &mut attempt.claim {
                 claim.release().await;

@@ -155,8 +155,8 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // A call that has ended, or has lost its claim, no longer holds its key. If a call inside it
-            // waits for this key, that call does not wait for itself.
+            // A call that has ended, or has lost its claim, no longer holds its key. So a call inside its body
+            // may wait for that key.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };

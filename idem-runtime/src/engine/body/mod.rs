@@ -108,7 +108,7 @@ pub enum Ended<R> {
     Panicked(Box<dyn Any + Send>),
     /// Its claim was lost.
     LeaseLost,
-    /// Its timeout, which is this long, was over.
+    /// Its timeout was over. The value is the length of the timeout.
     TimedOut(Duration),
 }
 

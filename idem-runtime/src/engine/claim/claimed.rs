@@ -22,7 +22,6 @@ use idem_core::protocol::{
     StoredResult, Tombstone,
 };
 
-/// A claim, shared by everything that acts on it.
 pub(crate) struct Claimed<S> {
     pub(crate) call: Arc<Call<S>>,
     pub(crate) held: Held,

@@ -2,9 +2,9 @@
 //!
 //! Owns the claim with its retries, what its answer means for the call, and what a call does while another
 //! call is in flight. It also owns a rule: if the answer to a claim never came, or nobody awaits it any more,
-//! the claim is released. No body began under such a claim, but without a release, the next call would treat
-//! it as a crash when the lease is over. [`waiters`] reads a key for all calls that wait for it, and
-//! [`claimed`] is what a granted claim consists of.
+//! the claim is released. No body began under such a claim. But without a release, the next call would treat
+//! the end of the lease as a crash. [`waiters`] reads a key for all calls that wait for it, and [`claimed`]
+//! is what a granted claim consists of.
 
 pub(super) mod claimed;
 pub(super) mod waiters;
@@ -239,7 +239,7 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;
-        // An unused attempt releases its claim when it is dropped.
+        // A granted attempt releases its claim when it is dropped. The other answers granted nothing.
         if let Ok(Ok(_) | Err(NoAnswer { may_be_granted: false, .. })) = answer {
             return;
         }

@@ -73,7 +73,7 @@ pub(super) struct Refusal {
     in_flight: bool,
     /// When the store last confirmed this refusal.
     confirmed: Instant,
-    /// When the reading that is under way began, if that was after this refusal.
+    /// The start of the current reading, if it began after this refusal.
     reading_since: Option<Instant>,
     /// The end of the lease in the record that the last reading saw, by the store's clock.
     lease_until: Option<Timestamp>,

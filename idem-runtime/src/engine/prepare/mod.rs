@@ -49,8 +49,8 @@ pub struct Site {
     policy: Policy,
     fault: Option<&'static str>,
     /// The receiver type of the first call, as the compiler names it (empty without a receiver), and the
-    /// function's scope for that type. Usually all calls have this receiver type. A method of a trait may be
-    /// called with others; each call with another receiver type makes its scope again.
+    /// function's scope for that type. Usually all calls have this receiver type. A method of a trait may
+    /// have other receiver types; each call with one of them makes its scope again.
     first: OnceLock<(&'static str, ScopeOfSite)>,
 }
 
@@ -134,7 +134,7 @@ impl<S> Deref for Call<S> {
 /// The runtime in which a call of this operation is made. It must have timers.
 pub(crate) fn runtime(operation: &str) -> Result<Handle, Error> {
     thread_local! {
-        /// The last runtime that this thread found to have timers.
+        /// The last runtime in which this thread found timers.
         static TIMED: Cell<Option<Id>> = const { Cell::new(None) };
     }
     let refuse = |detail: &str| Error::configuration(operation, detail);

@@ -183,7 +183,7 @@ impl From<Range<Duration>> for RetryAfter {
     }
 }
 
-/// `one > other`, for a constant.
+/// `one > other`. A `const fn` cannot use this operator on durations.
 const fn is_longer(one: Duration, other: Duration) -> bool {
     one.as_nanos() > other.as_nanos()
 }

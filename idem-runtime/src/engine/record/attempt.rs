@@ -47,7 +47,7 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: either this result is recorded, or no other result is.
+    /// The caller gets its own result: either this result is recorded, or no other result is recorded.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),
@@ -222,7 +222,7 @@ impl<S: Store> Attempt<S> {
             }
             Ok(_) => {
                 // The phase ends only after the record is read, so that the result is not lost if the caller
-                // is dropped before.
+                // is dropped during the reading.
                 let superseded = Box::pin(self.superseded()).await;
                 if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
                     self.claimed.report_unrecorded(&request, None);

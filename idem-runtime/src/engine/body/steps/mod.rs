@@ -276,7 +276,7 @@ impl Turn {
         }
     }
 
-    /// The step has ended. Returns when it is recorded, so that the body gets its value.
+    /// Records the value of the step, which has ended. The body gets the value only after this returns `Ok`.
     async fn record(mut self, stored: Stored) -> Result<(), Error> {
         if let Some(fault) = &stored.fault {
             self.claim.report(&Event::STEP_NOT_STORED.of_step(&self.name).because(fault));
