@@ -28,7 +28,6 @@ impl Faults {
         result.map_err(|faults| self.0.extend(faults)).ok()
     }
 
-    /// Whether there are no faults.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,7 +12,6 @@ use syn::{ItemFn, parse_quote};
 use crate::diagnostics::{Faults, of_darling};
 use crate::runtime_path::RuntimePath;
 
-/// The options of a test.
 #[derive(FromMeta)]
 struct Options {
     /// The path of the testing tools: `::idem::testing` unless set.

@@ -27,7 +27,6 @@ struct Part {
     runtime: Option<RuntimePath>,
 }
 
-/// A variant with its options.
 #[derive(FromVariant)]
 #[darling(attributes(key_part))]
 struct Variant {

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-/// The default lease.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// The longest scope.
 pub(crate) const MAX_SCOPE_BYTES: usize = 512;
 
 /// The longest duration of any option, in milliseconds: a hundred years of 365.25 days.

@@ -241,8 +241,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
-    /// The fence of the last grant. It is one higher if that grant took over from an earlier run, and its
-    /// release (unused or doubtful) returned the record to the state before the grant.
+    /// The fence of the last grant. It is one higher if that grant took over from an earlier run, and was
+    /// then released as unused, or as doubtful while in flight.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body and has the limit plus one. If the number is higher

@@ -264,8 +264,8 @@ pub enum Resolution {
     /// As [`Release`](Self::Release), if the store finds the record as the operator saw it.
     ReleaseSeen(Seen),
     /// The record expires now, in any state, if the store finds it as the operator saw it. The record then
-    /// counts as absent, and the next caller runs the body. The store deletes its result, steps and
-    /// fingerprint at once, and its name with the next purge.
+    /// counts as absent, and the next caller runs the body. The store deletes the record's result, steps and
+    /// fingerprint at once, and the record's name with the next purge.
     ForgetSeen(Seen),
 }
 

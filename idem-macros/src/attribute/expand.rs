@@ -118,7 +118,7 @@ fn detachable(model: &Model<'_>, runtime: &TokenStream) -> Vec<TokenStream> {
 
 /// Moves whole arguments into a detached body: the arguments that the body names, and the arguments whose
 /// names begin with `_`. So a guard such as `_permit`, or a field that the body does not use, is dropped when
-/// the body ends, and not when its caller goes away. The other arguments are not moved, so that rustc can
+/// the body ends, and not when the caller goes away. The other arguments are not moved, so that rustc can
 /// still report them as unused.
 fn held(model: &Model<'_>) -> Option<TokenStream> {
     model.detach()?;

@@ -56,7 +56,7 @@ impl Function {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
     }
 
-    /// All arguments except `self` and arguments of an `impl Trait` type, because such a type has no name.
+    /// The arguments whose type has a name: not `self`, and no argument of an `impl Trait` type.
     pub(crate) fn named_types(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(argument) if Unnameable::of(&argument.ty).opaque.is_none() => Some(argument),

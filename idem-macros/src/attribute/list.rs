@@ -12,7 +12,6 @@ use syn::{Ident, Result, Token};
 use super::names::NAMES;
 use crate::diagnostics::{Faults, closest, list};
 
-/// The options of one attribute.
 #[derive(Default)]
 pub(super) struct List {
     /// The known options whose syntax is right, each once.

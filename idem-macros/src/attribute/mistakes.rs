@@ -13,10 +13,8 @@ use super::tests::{files, parts};
 
 const FAULT: &str = "//~ ";
 
-/// The attribute for a use without an attribute.
 const ATTRIBUTE: &str = "#[idempotent(key = \"{id}\", store = store)]";
 
-/// The item for a use without an item.
 const ITEM: &str = "async fn charge(store: &MemoryStore, id: u8) -> Result<u8, idem::Error> {}";
 
 /// The faults of one use, as lines that begin with `FAULT`.

@@ -44,7 +44,6 @@ pub(crate) fn expand(attribute: TokenStream, item: &TokenStream) -> TokenStream 
     }
 }
 
-/// The faults in one use of the attribute.
 #[cfg(test)]
 fn faults(attribute: TokenStream, item: &TokenStream) -> Faults {
     let mut faults = Faults::default();

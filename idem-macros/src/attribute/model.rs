@@ -8,7 +8,6 @@ use super::options::Options;
 use crate::key::{Fingerprinted, KeyPiece};
 use crate::runtime_path::RuntimePath;
 
-/// One guarded function.
 #[derive(Debug)]
 pub(crate) struct Model<'f> {
     pub(crate) function: &'f Function,

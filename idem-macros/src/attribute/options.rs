@@ -19,7 +19,6 @@ use crate::runtime_path::RuntimePath;
 /// The options without a value.
 const FLAGS: [&str; 2] = ["fail_open", "detach"];
 
-/// The options of one attribute.
 #[derive(Debug, Default, FromMeta)]
 pub(crate) struct Options {
     pub(crate) key: Option<Value>,

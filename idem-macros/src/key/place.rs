@@ -18,8 +18,8 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
     if text.is_empty() {
         return Err("this names nothing: write an argument, such as `{order.id}`".into());
     }
-    // Text with a character that may begin a literal or a comment is not parsed, because rustc itself would
-    // report an unfinished literal or comment, with a message about the whole attribute.
+    // Text with a character that may begin a literal or a comment is not parsed. If the literal or comment
+    // were unfinished, rustc itself would report it, with a message about the whole attribute.
     let is_lexed = !text.contains(['"', '\'', '`', '\\', '/']);
     let tokens = if is_lexed { text.parse::<TokenStream>().ok() } else { None };
     let tokens = tokens.ok_or_else(|| no_place(text))?;

@@ -3,7 +3,6 @@
 //! Owns the grammar, and the rule that makes a template injective: different values give different keys.
 //! Every message describes its position in words, because stable Rust cannot point into a literal.
 
-/// A piece of a template.
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// Text outside the braces. `{{` and `}}` are already replaced by one brace.

@@ -37,7 +37,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::engine::Process;
 use crate::engine::claim::claimed::AnyClaim;
 
-/// The lease of one attempt.
 pub(crate) struct Lease {
     pub(crate) length: Duration,
     /// The call itself renews the lease this long after it sent the last confirmed request.
@@ -170,7 +169,7 @@ impl Lease {
         at.checked_sub(Duration::from_nanos(u64::try_from(over).unwrap_or_default())).unwrap_or(at)
     }
 
-    /// How long after a failed renewal the next one is sent.
+    /// The pause between a failed renewal and the next renewal.
     pub(crate) fn pause_after_failure(&self) -> Duration {
         (self.renewal_interval / 4).min(LONGEST_PAUSE)
     }
@@ -230,7 +229,7 @@ struct Watched {
     running: bool,
 }
 
-/// The leases of a process that are renewed from outside their calls.
+/// The leases that a process renews from outside their calls.
 #[derive(Default)]
 pub(crate) struct Renewals {
     watched: Mutex<Watched>,
@@ -323,7 +322,7 @@ impl Renewals {
 /// claims.
 const MANY: usize = 1_000;
 
-/// The pause between two looks. Half of a lease is left when it is due, so a renewal after a pause is not
+/// The pause between two looks. When a lease is due, half of it is left, so a renewal after a pause is not
 /// too late. Leases shorter than 80 ms make the pause shorter.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 

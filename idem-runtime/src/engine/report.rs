@@ -43,7 +43,6 @@ impl Event<'_> {
     /// As `CLAIMED`, after a run that began and did not end.
     pub(crate) const RECOVERED: Self =
         Self::new(Level::WARN, "recovered", "took over from an attempt that ended without a result");
-    /// The result was recorded.
     pub(crate) const COMPLETED: Self = Self::outcome(Level::DEBUG, "completed", "result recorded");
     /// The body ended, but its result cannot be recorded, for this reason. So a duplicate does not get the
     /// result.
@@ -61,9 +60,7 @@ impl Event<'_> {
     /// The claim was released without a result.
     pub(crate) const RELEASED: Self =
         Self::outcome(Level::DEBUG, "released", "the body failed; released for a retry");
-    /// A recorded result was returned.
     pub(crate) const REPLAYED: Self = Self::outcome(Level::DEBUG, "replayed", "replayed the recorded result");
-    /// A step of this name was recorded.
     pub(crate) const STEP_RECORDED: Self = Self::new(Level::DEBUG, "step_recorded", "step recorded");
     /// A step of this name returned what an earlier run recorded.
     pub(crate) const STEP_REPLAYED: Self =
@@ -87,26 +84,19 @@ impl Event<'_> {
     /// The recorded steps of earlier runs could not be read, because of this error.
     pub(crate) const STEPS_UNREAD: Self =
         Self::new(Level::WARN, "steps_unread", "the recorded steps could not be read");
-    /// `recover` found the result of an earlier run; the body does not run.
     pub(crate) const FOUND: Self =
         Self::outcome(Level::DEBUG, "found", "an earlier run's result was found; the body does not run");
-    /// Another call has the key.
     pub(crate) const BUSY: Self = Self::outcome(Level::DEBUG, "busy", "in flight elsewhere");
     /// The last attempt failed, and the next is not due.
     pub(crate) const NOT_DUE: Self = Self::outcome(Level::DEBUG, "not_due", "not due yet");
     /// This call waited for another call, for this time.
     pub(crate) const WAITED: Self = Self::new(Level::DEBUG, "waited", "waited for the call in flight");
-    /// The key was used with other arguments.
     pub(crate) const MISMATCH: Self = Self::outcome(Level::WARN, "mismatch", "same key, other arguments");
-    /// The attempts ran out.
     pub(crate) const EXHAUSTED: Self = Self::outcome(Level::WARN, "exhausted", "all attempts are used");
-    /// The body took longer than this timeout and was dropped.
     pub(crate) const TIMED_OUT: Self =
         Self::new(Level::WARN, "timed_out", "the body took longer than its timeout and was dropped");
-    /// The claim was lost while the body ran.
     pub(crate) const LEASE_LOST: Self =
         Self::outcome(Level::ERROR, "lease_lost", "the claim was lost while the body ran");
-    /// The key is in doubt.
     pub(crate) const IN_DOUBT: Self =
         Self::outcome(Level::ERROR, "in_doubt", "in doubt: a worker went away; an operator must resolve it");
     /// Another call found this worker's lease lapsed, and the key is in doubt. The worker is alive and
@@ -130,7 +120,6 @@ impl Event<'_> {
         "not_yet_recorded",
         "the body succeeded and its result is not recorded yet; recording goes on in the background",
     );
-    /// A result was recorded after its caller had it.
     pub(crate) const RECORDED_LATE: Self =
         Self::new(Level::WARN, "recorded_late", "the result was recorded after its caller had it");
     /// The body ended and its result could not be recorded, because of this error.
@@ -232,7 +221,6 @@ impl Details {
         });
     }
 
-    /// Tells the observer of the call about this event.
     pub(crate) fn tell(&self, event: &CallEvent<'_>) {
         if let Some(observer) = &self.observer {
             observer.report(event);

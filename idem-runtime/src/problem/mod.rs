@@ -21,11 +21,11 @@ const SOON: Duration = Duration::from_secs(1);
 /// and may answer at any time, so a client need not wait until the lease is over.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// The URI to which a problem's `type` leads, unless the API sets its own documentation: a section of the
-/// documentation of `idem-http`.
+/// The part of a problem's `type` before its name, unless the API sets its own documentation. The whole
+/// `type` leads to a section of the documentation of `idem::http`.
 const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
-/// The link to the specification of the header, unless the API sets its own documentation.
+/// The link to the draft of the `Idempotency-Key` header, unless the API sets its own documentation.
 const DRAFT: HeaderValue = HeaderValue::from_static(
     "<https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/>; rel=\"describedby\"; \
      type=\"text/html\"",
@@ -59,7 +59,7 @@ macro_rules! problems {
 problems! {
     /// 400: the operation requires a key and the request has none.
     KeyMissing = "key-missing", BAD_REQUEST, "The idempotency key is missing";
-    /// 400: the header is there and has no valid key.
+    /// 400: the key of the request is not valid.
     KeyMalformed = "key-malformed", BAD_REQUEST, "The idempotency key is malformed";
     /// 400: the request does not say whose key it is.
     TenantMissing = "tenant-missing", BAD_REQUEST, "The request does not say whose idempotency key it is";
@@ -157,13 +157,12 @@ impl ProblemDetails {
 }
 
 /// Where the problems of an API are documented. The `type` of each problem and the `Link` header lead there.
-/// Unless [set](Self::at), `type` leads to the documentation of `idem::http`, and `Link` to the specification
-/// of the header.
+/// Unless [set](Self::at), `type` leads to the documentation of `idem::http`, and `Link` to the draft of the
+/// `Idempotency-Key` header.
 #[derive(Clone, Debug)]
 pub struct Documentation {
     /// The part of a problem's `type` before its name.
     base: Cow<'static, str>,
-    /// The value of the `Link` header.
     link: HeaderValue,
 }
 

@@ -82,7 +82,6 @@ struct Slot {
     look_at: Option<Timestamp>,
 }
 
-/// A key and its hash.
 #[derive(Clone, Copy)]
 struct Hashed<'k>(u64, &'k RecordKey);
 

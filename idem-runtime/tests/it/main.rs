@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-// The test helpers that several crates share use the name of the public crate.
+// Several crates share the test helpers, so the helpers use the name of the public crate.
 extern crate idem_runtime as idem;
 
 mod beyond_the_task;

@@ -155,8 +155,8 @@ impl Context {
     pub(crate) fn holds(&self, key: &RecordKey, store: StoreIdentity) -> bool {
         let mut call = Some(self);
         while let Some(context) = call {
-            // A call that has ended, or has lost its claim, no longer holds its key. So a call inside its body
-            // may wait for that key.
+            // A call that has ended, or has lost its claim, no longer holds its key. So a call inside its
+            // body may wait for that key.
             let holds = |claim: &Arc<dyn AnyClaim>| {
                 !claim.held().lease.is_over() && claim.call().key == *key && claim.store() == Some(store)
             };
@@ -391,8 +391,8 @@ impl CallObserver for Mutex<Option<Outcome>> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    // Does not call `observed_by`, because the future of an async function that passes a future on contains
-    // that future twice.
+    // Does not call `observed_by`. If an async function passes a future to another function, its own future
+    // contains that future twice.
     let last = Arc::new(Mutex::new(None::<Outcome>));
     let value = OBSERVER.scope(within_current(last.clone()), call).await;
     let outcome = *last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -162,8 +162,9 @@ pub(crate) async fn confirm(claim: &Arc<dyn AnyClaim>) -> Result<(), StoreError>
     Box::pin(renew_before_start(claim, until)).await
 }
 
-/// Renews the claim before its body or a step starts, because the answer to the claim was late, the lease may
-/// be over or the key is in doubt. After an `Ok`, the caller must still check whether the claim is lost.
+/// Renews the claim before its body or a step starts. This is needed if the answer to the claim was late, the
+/// lease may be over, or the key is in doubt. After an `Ok`, the caller must still check whether the claim is
+/// lost.
 pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant) -> Result<(), StoreError> {
     let lease = &claim.held().lease;
     let mut pauses = backoff().build();

@@ -162,7 +162,6 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
     }
 }
 
-/// Why a claim has no answer.
 struct NoAnswer {
     error: StoreError,
     may_be_granted: bool,
@@ -233,9 +232,9 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
     }
 }
 
-/// Releases what the store may have granted to a claim whose caller went away or got an error, even after an
-/// outage of the store. `answering` is the claim while it is still under way; `None` if it ended and may have
-/// been granted.
+/// Releases the possible grant of a claim whose caller went away or got an error, even after an outage of the
+/// store. `answering` is the claim if it is still under way, and `None` if it has ended and may have been
+/// granted.
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;
@@ -255,9 +254,9 @@ async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option
     }
 }
 
-/// Releases the key if this owner holds it under `fence`, which is the fence that the first read found. If a
-/// later read finds a higher fence, an earlier release was applied and only its answer was lost. The record
-/// then belongs to another claim, so the store refuses this release.
+/// Releases the key if this owner holds it under `fence`: the fence that the first read found. If a later
+/// read finds a higher fence, an earlier release was applied and only its answer was lost. The store then
+/// refuses this release, because the fences differ.
 async fn release_grant<S: Store>(
     call: &Call<S>,
     owner: Owner,
@@ -313,7 +312,7 @@ async fn until_claimed<S: Store>(
     loop {
         {
             let recorded = pin!(result.wait_for(Option::is_some));
-            // The sender is not gone, because the poll outlives its waiters.
+            // `recorded` cannot fail: its sender is in the poll, and this waiter keeps the poll alive.
             if let Either::Left((Ok(record), _)) = select(recorded, pin!(poll.claimable.notified())).await
                 && let Some(record) = &*record
                 && let Some(answer) = recorded_answer(record, &call.claim(Owner::random(), Duration::ZERO))

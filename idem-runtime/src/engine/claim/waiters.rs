@@ -25,8 +25,8 @@ use idem_core::{RecordKey, Store};
 /// under way. If the refusal is out of date, a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
-/// The polls of all keys of one store that callers of this process wait for. The clones of a store share this
-/// value, in the field that the store has for it.
+/// The polls of one store in this process, for all keys that callers wait for. The clones of a store share
+/// this value, in the field that the store has for it.
 #[derive(Clone, Default)]
 pub(crate) struct Waiters(Arc<Polls>);
 
@@ -143,8 +143,8 @@ impl Waiters {
         self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a caller whose claim was refused to the callers that wait for this key, and starts their poll if
-    /// there is none. Each reading of the record may take at most `patience`.
+    /// Lets a caller wait for this key after its claim was refused. Starts a poll if the waiters of this key
+    /// have none in this runtime. Each reading of the record may take at most `patience`.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,

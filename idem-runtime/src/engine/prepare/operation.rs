@@ -64,7 +64,6 @@ impl Operation {
 }
 
 impl<R> Operation<R> {
-    /// The same operation with other rules.
     pub(crate) fn map_rules<Q>(self, map: impl FnOnce(R) -> Q) -> Operation<Q> {
         let Self { scope, fingerprint, policy, rules } = self;
         Operation { scope, fingerprint, policy, rules: map(rules) }

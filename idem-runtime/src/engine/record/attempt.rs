@@ -27,7 +27,6 @@ use idem_core::protocol::{
     Tombstone, Verdict,
 };
 
-/// One attempt.
 pub(crate) struct Attempt<S: Store> {
     pub(crate) claimed: Arc<Claimed<S>>,
     #[cfg(feature = "metrics")]
@@ -41,7 +40,6 @@ enum Phase {
     Releasing(ReleaseCause, Duration),
     /// The body is done; this result must be recorded.
     Recording(Complete),
-    /// Nothing is left to do.
     Over,
 }
 
@@ -277,7 +275,6 @@ impl<S: Store> Attempt<S> {
         Recorded::Kept(unrecorded)
     }
 
-    /// The error for a lost claim.
     fn lost(&self, loss: Loss) -> Error {
         self.claimed.report(&Event::LEASE_LOST);
         self.call().refuse(Error::LeaseLost { call: self.call().id(), loss })

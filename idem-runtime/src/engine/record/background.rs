@@ -200,8 +200,8 @@ pub async fn drain(patience: Duration) -> Drained {
 
 /// Finishes `work` without a caller.
 ///
-/// Unless this thread is panicking, the work is polled once immediately, so that a store that only queues the
-/// request has the request before the caller's runtime can end. The rest of the work becomes a task.
+/// Unless this thread is panicking, polls the work once immediately. So a store that only queues requests has
+/// the request before the caller's runtime can end. The rest of the work becomes a task.
 pub(crate) fn finish(
     process: &Process,
     runtime: &Handle,

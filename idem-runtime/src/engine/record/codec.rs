@@ -169,8 +169,7 @@ impl<R, T, E> Codec<R, T, E> {
         (self.as_result)(result).is_ok()
     }
 
-    /// The time until a key that is released after this attempt is due again; `None` if the operation's
-    /// policy decides.
+    /// How long after this attempt the released key is due again; `None` if the operation's policy decides.
     pub(crate) fn retry_delay(&self, result: &R, attempt: u32) -> Option<Duration> {
         match ((self.as_result)(result), self.retry_after) {
             (Err(error), Some(retry_after)) => Some(retry_after(error, attempt)),

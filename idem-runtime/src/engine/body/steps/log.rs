@@ -20,7 +20,6 @@ use idem_core::protocol::{RecordedStep, ReleaseCause};
 /// One request to the store.
 pub(crate) type Job = BoxFuture<'static, Result<Done, Failed>>;
 
-/// The result of a job.
 #[derive(Clone)]
 pub(crate) enum Done {
     /// What earlier runs recorded.
@@ -29,16 +28,13 @@ pub(crate) enum Done {
     Recorded(RecordedStep),
 }
 
-/// Why a job failed.
 #[derive(Clone)]
 pub(crate) enum Failed {
-    /// The claim is lost.
     Lost,
     /// The store failed, and retries did not help.
     Store(StoreError),
 }
 
-/// The steps of one attempt.
 pub(crate) struct Log {
     /// Whether this is the first attempt, so that no earlier run has recorded steps.
     first: bool,
@@ -63,7 +59,6 @@ struct State {
     recovered: bool,
     /// Whether the last job failed.
     failed: bool,
-    /// The names that this run has used.
     used: HashSet<Arc<str>>,
     /// The cause for which the claim must be released; `None` if the body's own result decides.
     cause: Option<ReleaseCause>,
@@ -73,7 +68,6 @@ struct State {
 }
 
 impl Log {
-    /// The log of an attempt. If `first`, no earlier run has recorded steps.
     pub(crate) const fn new(first: bool, recovery_is_due: bool) -> Self {
         Self { first, recovery_is_due: AtomicBool::new(recovery_is_due), state: OnceLock::new() }
     }
@@ -120,7 +114,6 @@ impl Log {
         self.state().earlier.clone().unwrap_or_default()
     }
 
-    /// Adds a step that must be recorded.
     pub(crate) fn add(&self, step: RecordedStep) {
         self.state().waiting.push_back(step);
     }
@@ -134,7 +127,6 @@ impl Log {
         self.state().cause = Some(cause);
     }
 
-    /// The cause for which the claim must be released; `None` if the body's own result decides.
     pub(crate) fn cause(&self) -> Option<ReleaseCause> {
         self.begun()?.cause
     }
@@ -143,7 +135,6 @@ impl Log {
         self.state().refused = Some(error.clone());
     }
 
-    /// Why the last step was refused, or why `recover` could not be called.
     pub(crate) fn refused(&self) -> Option<Error> {
         self.begun()?.refused.clone()
     }
@@ -159,12 +150,10 @@ impl Log {
         }
     }
 
-    /// Notes that `recover` found the result.
     pub(crate) fn note_recovered(&self) {
         self.state().recovered = true;
     }
 
-    /// Whether `recover` found the result.
     pub(crate) fn is_recovered(&self) -> bool {
         self.begun().is_some_and(|state| state.recovered)
     }

@@ -166,7 +166,6 @@ impl Step {
         }
     }
 
-    /// Decides what to do with the step.
     async fn begin(self) -> Result<Begun, Error> {
         let context = context();
         let operation = context.as_ref().map_or("(no call)", Context::operation);
@@ -211,7 +210,6 @@ impl fmt::Debug for Step {
     }
 }
 
-/// What to do with a step.
 enum Begun {
     /// Run the step without recording it, because its call has no claim (`fail_open`, or a missing key).
     Unprotected,
@@ -299,8 +297,8 @@ impl Turn {
         Error::Step { call: self.claim.call().id(), step: self.name.clone(), source }
     }
 
-    /// The error of a step that would get the same error if the body called it again. Notes the error in the
-    /// log.
+    /// The error of a step that would fail in the same way if the body called it again. Notes the error in
+    /// the log.
     fn refused(&self, source: StepError) -> Error {
         let error = self.failed(source);
         self.claim.held().log.refuse(&error);
@@ -316,7 +314,6 @@ impl Drop for Turn {
     }
 }
 
-/// The recorded value of a step.
 fn decoded<T: DeserializeOwned>(result: &StoredResult) -> Result<T, StepError> {
     match result {
         StoredResult::Value(bytes) => from_bytes(bytes).map_err(|reason| StepError::Undecodable { reason }),

@@ -182,8 +182,7 @@ impl<R> Operation<R> {
     }
 }
 
-/// Runs `recover`, if the operation has a `recover` that is due, and then the body, unless `recover` decided
-/// the result of the call.
+/// Runs `recover` first, if it is due. Then runs the body, unless `recover` decided the result of the call.
 async fn recovered_or_run<R, F, B, T, E>(codec: &ResultRules<T, E>, rules: &R, body: F) -> Result<T, E>
 where
     R: RulesFor<T, E>,
