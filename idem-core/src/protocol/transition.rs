@@ -49,8 +49,8 @@ pub const fn is_endless(record: &Record) -> bool {
 
 /// Claims a key.
 ///
-/// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. A store that keeps the
-/// highest fence of the records it deleted passes that fence as `floor`, so that fences rise even if its
+/// `record` is what the store holds, expired or not. Every new fence exceeds `floor`. If a store keeps the
+/// highest fence of the records that it deleted, it passes this fence as `floor`. So fences rise even if its
 /// clock steps back. Any other store passes [`Fence::default`].
 #[must_use]
 pub fn claim(

@@ -286,7 +286,7 @@ impl Context {
     }
 
     /// The fence of this attempt, for a downstream service that can refuse requests with a lower fence.
-    /// `None` if the call runs unprotected, because the store was down and the operation fails open.
+    /// `None` if the call runs unprotected, because the store failed and the operation fails open.
     #[must_use]
     pub fn fence(&self) -> Option<Fence> {
         self.grant().map(|grant| grant.fence)
@@ -300,7 +300,7 @@ impl Context {
         self.grant().is_some_and(|grant| grant.recovered)
     }
 
-    /// Whether a claim protects the call; `false` only if the store was down and the operation fails open.
+    /// Whether a claim protects the call; `false` only if the store failed and the operation fails open.
     #[must_use]
     pub fn protected(&self) -> bool {
         self.grant().is_some()

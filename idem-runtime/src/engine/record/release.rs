@@ -1,7 +1,7 @@
 //! Releasing a claim without a result.
 //!
-//! Owns what is done before a release (the steps that have ended are recorded, if the body was started), and
-//! how long a release is retried.
+//! Owns how long a release is retried. It also owns what comes before a release: if the body was started, the
+//! steps that have ended are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
