@@ -37,7 +37,6 @@ const TOLERANCE: Duration = Duration::from_secs(30);
 /// How much longer than necessary the kit waits on a real clock.
 const SLACK: Duration = Duration::from_millis(15);
 
-/// The tools of a check.
 pub(super) struct Trial {
     pub(super) store: Witness,
     /// All handles to the same records, including `store`.
@@ -140,7 +139,7 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner that has a `recover` function, under the `in_doubt` policy. Such a claim can be
+    /// A claim by a new owner, under the `in_doubt` policy and with a `recover` function. Such a claim can be
     /// granted even if the key is in doubt.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)

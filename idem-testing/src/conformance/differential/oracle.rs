@@ -11,7 +11,6 @@ use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Timestamp};
 /// How much the store's real clock may differ from the test's clock.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The expected answer, and whether the operation writes the record.
 pub(super) struct Wanted {
     pub(super) answer: Answer,
     pub(super) wrote: bool,
@@ -24,8 +23,8 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The latest time that is known to have passed: the time of the last operation, or a later time in a
-    /// record that the store has returned, unless that time is in the future.
+    /// The time of the last operation. On a real clock, a later time in a record from the store replaces it
+    /// if the two differ by at most `TOLERANCE`: then the store's clock is ahead.
     now: Timestamp,
 }
 
@@ -47,7 +46,6 @@ impl Oracle {
         self.records.get(key).filter(|record| protocol::is_live(record, now))
     }
 
-    /// Moves the time to `now`, or keeps it if it is already later.
     fn arrive(&mut self, now: Timestamp) -> Timestamp {
         self.now = self.now.max(now);
         self.now
@@ -175,9 +173,8 @@ impl Oracle {
         given.abs_diff(wanted) <= self.tolerance()
     }
 
-    /// Compares a record with the expected one. A record that was not written must not have changed at all.
-    /// In a written record, times may differ as much as the clocks do. Times that `old` already had must be
-    /// equal.
+    /// Compares a record with the expected one. A record that was not written must be equal. In a written
+    /// record, new times may differ as much as the clocks do, and times that `old` already had must be equal.
     pub(super) fn same_record(
         &self,
         seen: &Record,
@@ -205,7 +202,6 @@ impl Oracle {
     }
 }
 
-/// All times of a record.
 fn times(record: &Record) -> [Option<Timestamp>; 5] {
     [
         Some(record.lease_until),
