@@ -57,8 +57,8 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer. No other answer in these histories has a time or a fence: `RetryAt`, which has a
-    /// time, does not occur, because no release sets a delay.
+    /// Any other answer. In these histories, it has no time and no fence: no release sets a delay, so the
+    /// answer `RetryAt` does not occur.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }

@@ -73,8 +73,8 @@ impl Trial {
         self.bring_with(key, stage, self.ask()).await
     }
 
-    /// As [`bring`](Self::bring), but makes `claim` as the first claim. For some stages it changes the claim's
-    /// lease, lifetime or policy.
+    /// As [`bring`](Self::bring), but makes `claim` as the first claim. Some stages change the claim's lease,
+    /// lifetime or policy.
     pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
         let short = claim.clone().with_lease(self.short());
         match stage {

@@ -47,7 +47,7 @@ impl fmt::Display for Failure {
 }
 
 impl Shop {
-    /// Pays as a slow service does, which waits before and after the payment.
+    /// Pays as a slow service does: it waits before and after the payment.
     async fn pay(&self, key: String) -> Result<String, Failure> {
         yield_now().await;
         self.pay_at_once(&key);

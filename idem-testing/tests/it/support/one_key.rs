@@ -132,7 +132,7 @@ impl OneKey {
     }
 }
 
-/// A claim by an owner that nobody else has, with the recorded arguments.
+/// A claim by a new owner, with the recorded arguments.
 fn last_caller(key: &OneKey) -> Claim {
     Claim::new(Owner::from_bytes([0xFE; 16]), Duration::from_micros(2), Duration::from_micros(3))
         .with_fingerprint(key.record.as_ref().and_then(|record| record.fingerprint))

@@ -1,7 +1,7 @@
-//! The promises about one key, derived from the requests, the answers and the recorded steps.
+//! Follows one key by its requests, answers and recorded steps, and decides which promise an answer breaks.
 //!
-//! Decides which promise an answer breaks. Must look at no part of the record except the steps: if a rule has
-//! written a wrong record, the next answer shows that. `claims` judges the answers to claims.
+//! Must look at no part of the record except the steps: if a rule has written a wrong record, the next answer
+//! shows that. `claims` judges the answers to claims.
 
 mod claims;
 

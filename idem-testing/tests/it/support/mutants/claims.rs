@@ -33,8 +33,8 @@ pub fn empty_replay(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// The lease is the lifetime of the record. After the lease, the record, the number of attempts and the fence
-/// are gone.
+/// The lease is the lifetime of the record. When the lease ends, the record is gone, with the number of
+/// attempts and the fence.
 pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
     let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
     protocol::apply(record, Fence::default(), asked.request, asked.now)
@@ -158,7 +158,7 @@ pub fn settled_without_an_attempt(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A claim after the last attempt, which may only recover, also starts the body.
+/// A claim after the last attempt may only recover, but it also starts the body.
 pub fn runs_past_the_limit(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {

@@ -46,8 +46,8 @@ pub fn state_only_guards(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// An operator's decision leaves the worker in doubt as the owner, so the store answers the worker as if the
-/// worker had made the decision.
+/// After an operator's decision, the worker whose call was in doubt is still the owner. So the store answers
+/// this worker as if it had made the decision.
 pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
