@@ -32,9 +32,9 @@ pub(super) type Checked<T = ()> = Result<T, Broken>;
 pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
 /// Longer than [`LONG`].
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How much less time than expected may be left on a real clock, because the machine may stall.
+/// On a real clock, the time left may be this much less than expected, because the machine may stall.
 const TOLERANCE: Duration = Duration::from_secs(30);
-/// How much longer than necessary the kit waits on a real clock.
+/// On a real clock, the kit waits this much longer than necessary.
 const SLACK: Duration = Duration::from_millis(15);
 
 pub(super) struct Trial {

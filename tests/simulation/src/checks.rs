@@ -72,22 +72,22 @@ pub const GOES_ON: &str = "`in_doubt`: a worker that is alive after its lease ra
 pub const WAITED: &str = "`wait`: a call waits that long before it is refused, and not longer than it must";
 pub const TAKEN_OVER: &str = "a body is dropped when the store says that another call has its key";
 
-/// The number of the run that an error of `recover` names.
+/// An error of `recover` names this number in place of a run.
 pub const OF_RECOVER: RunId = OPERATOR + 1;
 
-/// The number of the run that an operator's result names.
+/// An operator's result names this number in place of a run.
 pub const OPERATOR: RunId = 1_000_000_000;
 
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// The maximum age of the store's answer because of which a waiter is refused.
+/// When a waiter is refused, the store's last answer is at most this old, plus the time of a request.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
-/// How long it takes after the last fault until all background work of a call has ended.
+/// The longest time from the last fault until all background work of a call has ended.
 fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
@@ -99,7 +99,7 @@ impl World {
         if operation.http && operation.in_doubt { Ended::Dropped } else { Ended::Error }
     }
 
-    /// A body starts.
+    /// Notes that a body starts, and checks that it may start.
     pub fn begin_run(&self, started: &Site, context: Option<&Context>) -> RunId {
         let operation = &self.plan.operations[started.number];
         let mut state = self.lock();
@@ -188,8 +188,7 @@ impl State {
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
-        // After a jump of the clock, a later attempt may have run while the answer to the claim of this run
-        // was on its way.
+        // After a jump of the clock, a later attempt may have run before the claim of this run was answered.
         let steady = self.jumped.is_none_or(|jump| jump < at);
         let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
@@ -229,15 +228,16 @@ impl State {
         }
     }
 
-    /// Checks a run when its body or one of its steps begins. If its process has not stood still since the
-    /// grant, the lease must not be over by the store's clock, and no other grant may have the key.
+    /// Checks a run when its body or one of its steps begins: its lease must still run by the store's clock,
+    /// and no other grant may have the key. Does not check a run if its process stood still or the clock
+    /// jumped since the grant, or if an operator decided about the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
         let steady = self.jumped.is_none_or(|at| at < granted);
         let now = self.now();
         let key = &self.keys[number];
-        // `None` if the record has another fence. An operator may have deleted or changed it.
+        // `None` if the record has another fence. An operator may have deleted or changed the record.
         let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
         let is_held =
             record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
@@ -317,8 +317,8 @@ impl State {
         run.ended.is_some_and(|(at, _)| at < since) && self.is_calm(run.process, since)
     }
 
-    /// Whether the store cannot know what the runs of this life did. (A life lasts from the first claim of an
-    /// absent key to the end of its record.)
+    /// Whether the outcome of a run of this life may be unknown to the store. A life lasts from the first
+    /// claim of an absent key to the end of its record.
     fn is_uncertain(&self, operation: &OperationPlan, number: usize, life: usize) -> bool {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
@@ -329,8 +329,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes, because the jump may have made a record expire, and the
-        // record lives again when the clock is set back.
+        // If the clock has jumped, the answer is yes: a record may expire by a jump, and live again after the
+        // next jump.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -452,7 +452,7 @@ impl State {
         }
     }
 
-    /// Checks a release that is sent again: each ended step must be recorded. To call only if no step was
+    /// Checks a release that is sent again: each ended step must be recorded. Call this only if no step was
     /// under way when the release was last sent.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
         // If another call has the key, or the record is gone, the store refuses the steps each time.
@@ -825,7 +825,7 @@ impl State {
         }
     }
 
-    /// A body ended.
+    /// Notes that a body ended, and checks that it ended in time.
     pub fn end_run(&mut self, id: RunId, ended: Ended) {
         let run = &mut self.runs[id];
         run.ended = Some((Instant::now(), ended));
@@ -843,7 +843,7 @@ impl State {
         }
     }
 
-    /// Checks that a body whose key another call has taken over ends when its next renewal is answered.
+    /// Checks a body whose key another call has taken over: the answer to its next renewal must end the body.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
@@ -857,7 +857,7 @@ impl State {
         }
     }
 
-    /// A step's closure runs.
+    /// Notes that a step's closure runs, and checks that it may run.
     pub fn begin_step(&mut self, id: RunId, name: &str, by_scope: bool) {
         note!(self, "run {id}: step {name} runs");
         let run = &self.runs[id];

@@ -75,7 +75,7 @@ pub struct CallPlan {
     /// The call has a deadline this long after its start. The lease ends at the deadline at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// How many times the caller calls at most, until it has a value.
+    /// Upper limit of the calls until the caller has a value.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -465,7 +465,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     let recover =
         maybe(rng, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
     if one_in(rng, 8) {
-        // Only policies that the HTTP layer has options for.
+        // The HTTP layer has options only for these policies.
         return OperationPlan {
             http: true,
             in_doubt,
