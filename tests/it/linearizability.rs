@@ -1,9 +1,9 @@
-//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: one record
-//! that applies one operation after another could have given the same answers.
+//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: a record
+//! that applies one operation after the other could have given the same answers.
 //!
-//! Each history is recorded from the outside and then checked by stateright's linearizability tester, whose
-//! sequential object runs the shipped protocol. An operation with an unknown outcome stays open: it may take
-//! effect at any later time, or never. An operation that was certainly not applied is left out.
+//! Each history is recorded from the outside. Then stateright's linearizability tester checks it against the
+//! shipped protocol. An operation with an unknown outcome stays open: it may take effect at any later time,
+//! or never. An operation that was certainly not applied is left out.
 
 mod stores;
 mod violations;

@@ -253,7 +253,7 @@ impl Trial {
         Ok(record)
     }
 
-    /// The record, which must be there.
+    /// The record. The check fails if there is none.
     pub(super) async fn record(&self, key: &RecordKey) -> Checked<Record> {
         self.get(key).await?.ok_or_else(|| Broken("there should be a record, and there is none".into()))
     }

@@ -18,7 +18,7 @@ use idem_testing::{Twice, twice};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
-/// A shop with a payment service, which makes one payment for each key.
+/// A shop with a payment service. The service makes one payment for each key.
 #[derive(Clone, Default)]
 pub(crate) struct Shop {
     pub(crate) store: MemoryStore,

@@ -350,8 +350,8 @@ impl State {
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
-        // The fences say which run came before, because after a jump of the clock, the body of an earlier
-        // grant may start after the body of a later grant.
+        // The fences say which run came before. After a jump of the clock, the body of an earlier grant may
+        // start later than the body of a later grant.
         let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
         let last = earlier.iter().skip(cleared).copied().rfind(is_before);
         if let Some(last) = last
@@ -444,8 +444,8 @@ impl State {
         }
     }
 
-    /// Checks a run that is released as failed: each of its steps must be recorded, because the next call
-    /// does not take such a release for a crash.
+    /// Checks a run that is released as failed: each step that has ended must be recorded. The next call does
+    /// not take such a release for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
@@ -586,8 +586,8 @@ impl State {
     /// Checks a call that is refused because another call has the key, or because the key is not due.
     fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
-        // A call inside a body with the same key does not wait, even if the body does not know yet that
-        // another call has taken the key over.
+        // A call inside a body with the same key does not wait. If another call has taken the key over, the
+        // body may not know this yet.
         let waits = self.around(caller).next().is_none();
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
@@ -649,8 +649,8 @@ impl State {
         }
     }
 
-    /// Checks a call that is refused as `Exhausted`: its own body must not have returned a value, because the
-    /// caller gets such a value even if the attempts are used up.
+    /// Checks a call that is refused as `Exhausted`: its own body must not have returned a value. The caller
+    /// gets such a value even if the attempts are used up.
     fn check_not_exhausted(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -658,8 +658,8 @@ impl State {
         }
     }
 
-    /// Checks a caller that gets the result of its body although the result is not recorded: no other attempt
-    /// may be running, because that attempt will have another result.
+    /// Checks a caller that gets the result of its body although the result is not recorded. No later attempt
+    /// may be running at that time, because it will have another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
@@ -898,9 +898,9 @@ impl State {
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run at a time when the run's worker could not notice
-    /// the decision. There are two such times: while the worker waited for the store's answer that the key is
-    /// in doubt; and, after a jump of the clock that ended the lease, before the body began.
+    /// Whether an operator resolved the doubt of this run when the run's worker could not notice the
+    /// decision: while the worker waited for the store's answer that the key is in doubt, or before the body
+    /// began. The second case needs a jump of the clock that ended the lease.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];

@@ -26,7 +26,7 @@ pub(super) struct Symbol {
     /// Whether a trace may continue after this request.
     pub(super) extends: bool,
     /// Whether the second owner sends this request. If a trace begins with such a request, it ends there: a
-    /// longer one would repeat a trace of the first owner with the two owners exchanged.
+    /// longer trace would repeat a trace of the first owner with the two owners exchanged.
     pub(super) second: bool,
     /// Whether this request is about a grant of another owner or another fence. The longest traces do not end
     /// with such a request.

@@ -23,8 +23,8 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The time of the last operation. On a real clock, a later time in a record from the store replaces it
-    /// if the two differ by at most `TOLERANCE`: then the store's clock is ahead.
+    /// The time of the last operation. If the store's real clock is ahead, records may have later times: such
+    /// a time counts instead if it is later by at most `TOLERANCE`.
     now: Timestamp,
 }
 
@@ -102,8 +102,7 @@ impl Oracle {
         *floor = fence.max(*floor);
     }
 
-    /// Replaces the expected record by the store's record, which has the times and the fence of the store's
-    /// clock.
+    /// Replaces the expected record by the store's record, with the times and the fence of the store's clock.
     pub(super) fn adopt(&mut self, key: &RecordKey, record: Record) {
         self.raise(key, record.fence);
         let soon = self.now.after(self.tolerance());

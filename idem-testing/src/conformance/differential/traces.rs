@@ -1,5 +1,5 @@
 //! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
-//! the alphabet, and compares the answer and the record with those of the pure protocol.
+//! the alphabet. It compares the answer and the record with those of the pure protocol.
 //!
 //! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
 //! that shows the fault.

@@ -98,8 +98,8 @@ impl OneKey {
     /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
-        // At most three tries, because two of them may have to wait: for a running lease, and for a release
-        // that is not due.
+        // At most three tries: one may have to wait for a running lease, and one for a release that is not
+        // due.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim(rules, &request) {

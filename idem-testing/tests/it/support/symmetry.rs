@@ -1,6 +1,6 @@
 //! Worlds that differ only in the names of equal workers count as one world.
 //!
-//! This is sound because the protocol only compares owners for equality, and equal workers have the same
+//! This is sound for two reasons. The protocol only compares owners for equality. Equal workers have the same
 //! policy, the same arguments and the same number of lives.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};

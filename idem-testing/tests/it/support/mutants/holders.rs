@@ -140,8 +140,8 @@ pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// If a claim that took over a key in doubt is released unused, the record is in flight again, with a lease
-/// that is over, and expires. Then the body starts again.
+/// A claim takes over a key in doubt and is released unused. The record is then in flight, with a lease that
+/// is over, and it expires. So the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| match new.state {
         State::InDoubt => {
