@@ -243,7 +243,7 @@ async fn client<S: Store>(
     }
 }
 
-/// Runs many short histories, each on a key of its own, and stops at the first that no order explains.
+/// Runs many short histories, each on a key of its own. Stops at the first history that no order explains.
 async fn violation<S: Store>(store: S, histories: u64, seed: u64) -> Option<(u64, Arc<History>)> {
     let rates = Rates::none()
         .fail_before(0.05)

@@ -17,11 +17,8 @@ pub(super) enum Stage {
     Released,
     /// Released, but not due yet.
     NotDue,
-    /// Completed.
     Completed,
-    /// Failed.
     Failed,
-    /// In doubt.
     InDoubt,
     /// The result has expired.
     Expired,

@@ -129,7 +129,7 @@ impl Trial {
         self.ask().with_lease(self.short())
     }
 
-    /// A claim by a new owner that may start the body at most `most` times.
+    /// A claim by a new owner, with this `max_attempts`.
     pub(super) fn ask_at_most(&self, most: u32) -> Claim {
         self.ask().with_max_attempts(NonZeroU32::new(most))
     }

@@ -1,7 +1,7 @@
 //! Runs a test body once without an injury, and then many times, each time with one injury at one place.
 //!
-//! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store`
-//! and `trial` report each place that they reach to `state`; `panics` keeps a run from printing its panics.
+//! Owns the runs and their report. `state` numbers the places and decides where the injury happens. `store`
+//! and `trial` tell `state` when a run reaches a place. `panics` keeps a run from printing its panics.
 
 mod panics;
 mod state;

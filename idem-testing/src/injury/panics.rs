@@ -1,7 +1,7 @@
 //! Collects the panics of a run instead of printing them.
 //!
-//! Owns the panic hook of the process. In a thread that executes no run, the hook calls the hook that was
-//! installed before. Knows no trial.
+//! Owns the panic hook of the process. In a thread that executes no run, this hook calls the previous hook.
+//! Knows no trial.
 
 use std::any::Any;
 use std::cell::RefCell;

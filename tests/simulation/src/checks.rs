@@ -685,7 +685,7 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// Whether an error of the body may be why this key is not due.
+    /// Whether a body's error may be the reason why this key is not due.
     fn may_be_paced(&self, operation: &OperationPlan, caller: &Site) -> bool {
         let record = self.keys[caller.number].record.as_ref();
         let grant = record.filter(|record| record.state == RecordState::Released);

@@ -216,9 +216,9 @@ impl State {
                 if record.state == RecordState::Released && record.retry_at <= now =>
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
-                // The key is not free for waiters yet in three cases. A blocked task learns late that its
-                // claim is released. A task that has given up never learns that. A transaction that has taken
-                // the key refuses waiters until it ends.
+                // In three cases, the key is not free for waiters yet. A blocked task learns late that its
+                // claim is released. A task that has given up never learns of the release. A transaction that
+                // has taken the key refuses waiters until it ends.
                 let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
                     && key.taken_by.is_none()
                     && !self.is_late;

@@ -154,7 +154,7 @@ fn of_a_holder() -> Vec<(bool, OfGrant)> {
     for (cause, retry_after) in [
         (ReleaseCause::Failed, NONE),
         (ReleaseCause::Abandoned, NONE),
-        // No pause follows these.
+        // The protocol ignores the `retry_after` of these causes.
         (ReleaseCause::Doubtful, LONG),
         (ReleaseCause::Unused, LONG),
         (ReleaseCause::NothingHappened, LONG),

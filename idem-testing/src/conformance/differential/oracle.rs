@@ -51,7 +51,7 @@ impl Oracle {
         self.now
     }
 
-    /// The time left until each future time in the records.
+    /// The durations until the future times in the records.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
