@@ -1,8 +1,8 @@
-//! Tools to test idempotent functions, which must survive failures of their store and find their records
-//! again, and to test stores, which must keep the protocol.
+//! Tools to test idempotent functions and stores. A function must survive failures of its store and find its
+//! records again. A store must keep the protocol.
 //!
 //! Owns the store that fails on purpose, the injuries, the repetitions of `twice`, the comparison of
-//! catalogues, and the checks of a store from outside. Other crates use this crate only in tests. `idem`
+//! catalogues, and the conformance checks of stores. Other crates use this crate only in tests. `idem`
 //! re-exports it as `idem::testing`.
 
 pub mod conformance;

@@ -1,12 +1,11 @@
 //! The seed of a random test.
 
-/// The environment variable with the seed.
 const VARIABLE: &str = "IDEM_SEED";
 
 /// The seed of this run: the number in the environment variable `IDEM_SEED`, or a random one.
 ///
-/// The seed is printed to standard error, which a test runner shows with a failure, so that the failure can
-/// be reproduced.
+/// The seed is printed to standard error. A test runner shows it with a failure, so the failure can be
+/// reproduced.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "a failure without its seed cannot be had again")]
 pub fn seed() -> u64 {

@@ -1,7 +1,6 @@
 //! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with code is missing
-//! here. Pages whose code is a whole program in a package of its own are left out.
+//! here. A page is left out if its code is a whole program in a package of its own.
 
-/// A page of the book.
 macro_rules! pages {
     ($($name:ident $path:literal)*) => {$(
         #[cfg(doctest)]

@@ -27,7 +27,7 @@ fn rows<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
     text.lines().filter_map(row).collect()
 }
 
-/// The rows of the table of options, which begins with `key` and ends with `crate`.
+/// The rows of the table of options, from `key` to `crate`.
 fn options<'t>(text: &'t str, begin: &str) -> Vec<(&'t str, &'t str)> {
     let rows = rows(text, begin);
     let start = rows.iter().position(|(name, _)| *name == "key").unwrap_or(rows.len());

@@ -14,7 +14,7 @@ fn ran() -> Result<(usize, String), Error> {
     Ok((RUNS.fetch_add(1, Ordering::SeqCst), key.unwrap_or_default()))
 }
 
-/// The text of the result's error, which must be a configuration error.
+/// The text of the result's error. The error must be a configuration error.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     let error = result.unwrap_err();
     assert!(matches!(error, Error::Configuration { .. }), "{error}");

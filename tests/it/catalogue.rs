@@ -87,8 +87,8 @@ fn what_has_no_scope_in_it_is_refused() {
     assert!(words.contains("Order::associated: each call is refused"), "{words}");
 }
 
-/// The catalogue of a module of `catalogue_changes`, with one module name for all of these modules, so that
-/// they can be compared.
+/// The catalogue of one module of `catalogue_changes`. Replaces the module's name by `shop`, so that the
+/// catalogues of two modules can be compared.
 fn changed(module: &str) -> Catalogue {
     let module = format!("it::catalogue_changes::{module}");
     let text = catalogue().within(&module).to_string();

@@ -1,4 +1,4 @@
-//! Tests of a handler's responses to idem's own errors, and of when a failed request may succeed again.
+//! Tests of a handler's responses to idem's own errors: the status, the problem type and `Retry-After`.
 
 use axum::http::header;
 use axum::response::IntoResponse;

@@ -1,7 +1,7 @@
 //! Tests that two calls share a key only if all values in it are equal.
 //!
-//! Most values consist of a few characters that a rendering could confuse with its own, so that a rendering
-//! that is not injective soon gives the same key for two values.
+//! Most values consist of a few characters that a rendering may use itself, as separators or escapes. So if a
+//! rendering is not injective, two values soon give the same key.
 
 use idem::{KeyBuilder, KeyPart};
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ use idem::testing::{FaultStore, OperationKind};
 use idem_test_servers::until;
 use support::{Failure, operation};
 
-/// Much longer than the pauses of a busy machine.
+/// Short for a lease, but much longer than the pauses of a busy machine.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// The body blocks until the lease was renewed twice. Then a rival tries to get the key.

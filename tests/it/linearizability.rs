@@ -1,9 +1,9 @@
-//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: one record
-//! that applies one operation after another could have given the same answers.
+//! Tests that concurrent histories on real stores, with lost and late answers, are linearizable: a record
+//! that applies one operation after the other could have given the same answers.
 //!
-//! Each history is recorded from the outside and then checked by stateright's linearizability tester, whose
-//! sequential object runs the shipped protocol. An operation with an unknown outcome stays open: it may take
-//! effect at any later time, or never. An operation that was certainly not applied is left out.
+//! Each history is recorded from the outside. Then stateright's linearizability tester checks it against the
+//! shipped protocol. An operation with an unknown outcome stays open: it may take effect at any later time,
+//! or never. An operation that was certainly not applied is left out.
 
 mod stores;
 mod violations;
@@ -57,8 +57,8 @@ enum Ret {
         attempt: u32,
         value: u32,
     },
-    /// Any other answer. No other answer in these histories has a time or a fence: `RetryAt`, which has a
-    /// time, does not occur, because no release sets a delay.
+    /// Any other answer. In these histories, it has no time and no fence: no release sets a delay, so the
+    /// answer `RetryAt` does not occur.
     Other(Answer),
     Found(Option<(State, u32, Option<u32>, Vec<u32>)>),
 }
@@ -243,7 +243,7 @@ async fn client<S: Store>(
     }
 }
 
-/// Runs many short histories, each on a key of its own, and stops at the first that no order explains.
+/// Runs many short histories, each on a key of its own. Stops at the first history that no order explains.
 async fn violation<S: Store>(store: S, histories: u64, seed: u64) -> Option<(u64, Arc<History>)> {
     let rates = Rates::none()
         .fail_before(0.05)

@@ -30,8 +30,8 @@ fn all<S: Store>(store: S) -> impl Store {
     sealed.cached(Caching::entries(1_000).ask_again_after(Duration::from_micros(1)))
 }
 
-/// Leaves out the checks of listings, because listings of a wrapped store return digests instead of keys, and
-/// the sizes of encrypted results.
+/// Leaves out the checks of listings, because listings of a wrapped store return the digests of keys and the
+/// sizes of encrypted results.
 fn named(check: &&Check) -> bool {
     check.theme() != "listing"
 }

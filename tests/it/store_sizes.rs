@@ -1,5 +1,5 @@
-//! Tests that the futures of the stores' claims and completions are small. The engine puts each of them into
-//! a box, and allocators are slow for memory that is larger than a kilobyte and freed in another thread.
+//! Tests that the futures of the stores' claims and completions are small. The engine puts each future into a
+//! box. If a box is larger than a kilobyte and is freed in another thread, allocators are slow.
 
 use std::any::type_name;
 

@@ -1,7 +1,8 @@
 //! Tests of `transaction = tx`: the caller's commit writes claim, effects and result together. Commits,
 //! rollbacks and bodies that fail are among the cases of each driver, in `stores/postgres/tests/it/drivers`.
-//! This file tests which values can be the transaction, which settings cannot be combined with it, a claim
-//! that is lost during the transaction, and a call that reads the record before another call commits it.
+//! This file has the other tests: which values can be the transaction, and which settings cannot be combined
+//! with it; a claim that is lost during the transaction; and a call that reads the record before another call
+//! commits it.
 
 use std::time::Duration;
 

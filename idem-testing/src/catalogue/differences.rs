@@ -106,7 +106,6 @@ fn scope_changed(old: &CatalogueOperation, new: &CatalogueOperation) -> String {
     )
 }
 
-/// The changes of one operation.
 fn changes(old: &CatalogueOperation, new: &CatalogueOperation) -> Vec<String> {
     let scope = named(new);
     let lost = format!("records of the last {} are not found, and calls that repeat them run again", old.ttl);

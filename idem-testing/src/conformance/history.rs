@@ -9,7 +9,6 @@ use std::time::Duration;
 /// How many of the last operations a failure shows.
 const SHOWN: usize = 60;
 
-/// The requests and answers, one line each.
 #[derive(Default)]
 pub(super) struct History(Mutex<Vec<String>>);
 

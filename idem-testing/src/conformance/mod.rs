@@ -159,8 +159,8 @@ impl fmt::Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Makes one `#[test]` for each theme, from an expression for a factory: a function or closure that returns a
-/// future of a [`Subject`](crate::conformance::Subject).
+/// Makes one `#[test]` for each theme. The argument is an expression for a factory: a function or closure
+/// that returns a future of a [`Subject`](crate::conformance::Subject).
 ///
 /// The expression is repeated in every test, so it must not move anything out of its environment. Each check
 /// of a theme calls a clone of the same factory. See [`conformance`](crate::conformance).

@@ -16,7 +16,6 @@ use super::trial::{Broken, Checked, Trial};
 /// How long a check may take on a slow machine and a slow store.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs the check on the subject from `factory`.
 pub(super) fn run<F, S>(check: Check, factory: F, history: &Arc<History>) -> Checked
 where
     F: FnOnce() -> S + Send + 'static,

@@ -17,11 +17,8 @@ pub(super) enum Stage {
     Released,
     /// Released, but not due yet.
     NotDue,
-    /// Completed.
     Completed,
-    /// Failed.
     Failed,
-    /// In doubt.
     InDoubt,
     /// The result has expired.
     Expired,
@@ -73,7 +70,8 @@ impl Trial {
         self.bring_with(key, stage, self.ask()).await
     }
 
-    /// As [`bring`](Self::bring), with the policy and the lifetime of this first claim.
+    /// As [`bring`](Self::bring), but makes `claim` as the first claim. Some stages change the claim's lease,
+    /// lifetime or policy.
     pub(super) async fn bring_with(&self, key: &RecordKey, stage: Stage, claim: Claim) -> Checked<Held> {
         let short = claim.clone().with_lease(self.short());
         match stage {

@@ -32,7 +32,7 @@ impl Profile {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
 
-    /// A store with its own clock: the kit waits for the end of short leases, which take 80 ms unless
+    /// A store with its own clock: the kit waits for the end of short leases. They take 80 ms, unless
     /// [`short`](Self::short) sets another time.
     pub const fn real_clock() -> Self {
         Self { clock: Clock::Real, short: Duration::from_millis(80), ..Self::tokio_clock() }

@@ -32,12 +32,11 @@ pub(super) type Checked<T = ()> = Result<T, Broken>;
 pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
 /// Longer than [`LONG`].
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How much less time than expected may be left on a real clock, because the machine may stall.
+/// On a real clock, the time left may be this much less than expected, because the machine may stall.
 const TOLERANCE: Duration = Duration::from_secs(30);
-/// How much longer than necessary the kit waits on a real clock.
+/// On a real clock, the kit waits this much longer than necessary.
 const SLACK: Duration = Duration::from_millis(15);
 
-/// The tools of a check.
 pub(super) struct Trial {
     pub(super) store: Witness,
     /// All handles to the same records, including `store`.
@@ -130,7 +129,7 @@ impl Trial {
         self.ask().with_lease(self.short())
     }
 
-    /// A claim by a new owner that may start the body at most `most` times.
+    /// A claim by a new owner, with this `max_attempts`.
     pub(super) fn ask_at_most(&self, most: u32) -> Claim {
         self.ask().with_max_attempts(NonZeroU32::new(most))
     }
@@ -140,7 +139,7 @@ impl Trial {
         self.ask().with_on_crash(OnCrash::InDoubt)
     }
 
-    /// A claim by a new owner that has a `recover` function, under the `in_doubt` policy. Such a claim can be
+    /// A claim by a new owner, under the `in_doubt` policy and with a `recover` function. Such a claim can be
     /// granted even if the key is in doubt.
     pub(super) fn ask_settling(&self) -> Claim {
         self.ask_in_doubt().with_recovers(true)
@@ -254,7 +253,7 @@ impl Trial {
         Ok(record)
     }
 
-    /// The record, which must be there.
+    /// The record. The check fails if there is none.
     pub(super) async fn record(&self, key: &RecordKey) -> Checked<Record> {
         self.get(key).await?.ok_or_else(|| Broken("there should be a record, and there is none".into()))
     }

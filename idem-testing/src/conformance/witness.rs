@@ -17,7 +17,6 @@ use idem_runtime::DynStore;
 /// How many characters of a key are shown. They are escaped, because the checks use hostile keys.
 const KEY_SHOWN: usize = 48;
 
-/// A store with faults on demand and a history of its operations.
 #[derive(Clone)]
 pub(super) struct Witness {
     pub(super) faults: FaultStore<DynStore>,

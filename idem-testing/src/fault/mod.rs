@@ -76,7 +76,8 @@ impl<S: Store> FaultStore<S> {
         self.plan().push(kind, fault.into());
     }
 
-    /// Gives every operation of this kind this fault. `None` ends that, and faults are random again.
+    /// Gives this fault to each operation of this kind, unless a fault is queued for it or the store is
+    /// [`down`](Self::down). After `None`, faults are random again.
     pub fn always(&self, kind: OperationKind, fault: impl Into<Option<Fault>>) {
         self.plan().set_always(kind, fault.into());
     }

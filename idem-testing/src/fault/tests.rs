@@ -97,8 +97,8 @@ async fn a_seed_gives_the_same_faults_whatever_is_asked_in_between() {
     let rates = Rates::none().fail_before(0.2).fail_after(0.1);
     let once = faults(7, rates, false).await;
     let often = |kind| once.iter().filter(|fault| **fault == Some(kind)).count();
-    // Of the 400 operations, about 80 fail before they are applied, and about 40 after that. The standard
-    // deviations are 8 and 6.
+    // Of the 400 operations, about 80 are not applied, and about 40 are applied but lose their answer. The
+    // standard deviations are 8 and 6.
     assert!((48..112).contains(&often(StoreErrorKind::Unavailable)), "{once:?}");
     assert!((16..64).contains(&often(StoreErrorKind::OutcomeUnknown)), "{once:?}");
     assert_eq!(once, faults(7, rates, true).await);

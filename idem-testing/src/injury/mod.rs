@@ -1,7 +1,7 @@
 //! Runs a test body once without an injury, and then many times, each time with one injury at one place.
 //!
-//! Owns the runs and their report. `state` numbers the places and decides where the injury happens; `store`
-//! and `trial` report each place that they reach to `state`; `panics` keeps a run from printing its panics.
+//! Owns the runs and their report. `state` numbers the places and decides where the injury happens. `store`
+//! and `trial` tell `state` when a run reaches a place. `panics` keeps a run from printing its panics.
 
 mod panics;
 mod state;
@@ -41,10 +41,10 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
     }
 }
 
-/// Runs `body` once without injuries. If this run succeeds, runs `body` once more for each place that the run
-/// passed (the report calls it a point) and each injury that is possible there. The places are the operations
-/// on the trial's store that [`TrialStore`] lists, and the awaits of the trial's calls. Time is paused.
-/// [`idempotent_test`](crate::idempotent_test) generates a call of this function.
+/// Runs `body` once without injuries. If this run succeeds, runs `body` again, once for each place that the
+/// run passed and each injury that is possible there. The places are the operations on the trial's store that
+/// [`TrialStore`] lists, and the awaits of the trial's calls. The report calls a place a point. Time is
+/// paused. [`idempotent_test`](crate::idempotent_test) generates a call of this function.
 ///
 /// ```
 /// # use idem_runtime as idem;
@@ -59,8 +59,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// assert!(report.broken().is_empty(), "{report}");
 /// ```
 ///
-/// The panics of the body are in the report and are not printed. A test also fails if its calls do not use
-/// the store of the trial, or if a run does not reach the place of its injury.
+/// The panics of the body are in the report and are not printed. A test also fails if it makes no call of the
+/// trial, if its calls do not use the trial's store, or if a run does not reach the place of its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();

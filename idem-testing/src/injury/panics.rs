@@ -1,7 +1,7 @@
 //! Collects the panics of a run instead of printing them.
 //!
-//! Owns the panic hook of the process. In a thread that executes no run, the hook calls the hook that was
-//! installed before. Knows no trial.
+//! Owns the panic hook of the process. In a thread that executes no run, this hook calls the previous hook.
+//! Knows no trial.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -31,8 +31,8 @@ impl Panics {
         panics.push(panic);
     }
 
-    /// The panic with this payload, which ended the run, and after it the other panics of the run. The other
-    /// panics may have happened in tasks, where tokio catches them, and one of them may be the cause.
+    /// The text of the panic that ended the run, followed by the other panics of the run. Tokio catches the
+    /// panics of tasks, and such a panic may be the cause.
     fn message(&self, payload: &(dyn Any + Send)) -> String {
         let mut panics = self.lock();
         let text = text(payload);

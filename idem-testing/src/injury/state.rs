@@ -1,4 +1,4 @@
-//! The places of one run, which call passes each place, and at which place the injury happens.
+//! Counts the places that one run passes, and decides at which place the injury happens.
 //!
 //! Knows no store and no future.
 

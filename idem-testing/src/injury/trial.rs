@@ -1,4 +1,5 @@
-//! The calls of a trial. Each is polled by hand, so that its worker can die, pause or lose its caller.
+//! Makes the calls of a trial. It polls each call by hand, so the call's worker can die, pause or lose its
+//! caller.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,7 +10,7 @@ use std::task::Poll;
 use super::state::{CallId, Injury, Place, State, Target};
 use super::store::TrialStore;
 
-/// How many times a call is made at most until a caller gets an answer.
+/// Upper limit of the calls until a caller gets an answer.
 const TRIES: usize = 6;
 
 /// One run of a test: its store, and the calls that are injured.
@@ -69,10 +70,10 @@ impl Trial {
         value
     }
 
-    /// Makes calls as a client that wants an answer: at most six, until a call gets a value or an error that
-    /// no injury explains. Returns what all callers got. If an injury adds a caller to a call, the answer of
-    /// the added caller comes before the answer of the call. For functions whose errors are answers, and for
-    /// `on_crash = "in_doubt"`.
+    /// Makes at most six calls, one after the other, until a call gets a value, or an error that no injury
+    /// explains. Returns what all callers got. If an injury adds a caller to a call, the added caller's
+    /// answer comes before the answer of the call. Use this method for functions whose errors are answers,
+    /// and for `on_crash = "in_doubt"`.
     pub async fn answers<T, E, F, B>(&self, call: &F) -> Vec<Result<T, E>>
     where
         F: Fn() -> B,
@@ -93,8 +94,8 @@ impl Trial {
         answers
     }
 
-    /// Makes one call with its injury. Returns `None` if nobody gets its answer, because the worker died or
-    /// the caller went away.
+    /// Makes one call, with the run's injury if it happens in this call. Returns `None` if nobody gets the
+    /// answer, because the worker died or the caller went away.
     async fn drive<T, E, F, B>(&self, call: &F, answers: &mut Vec<Result<T, E>>) -> Option<Result<T, E>>
     where
         F: Fn() -> B,
@@ -149,7 +150,7 @@ impl Trial {
         call().await
     }
 
-    /// Pauses a call until its lease is over.
+    /// Pauses the worker of a call, and waits until all leases are over.
     async fn stand_still(&self, call: CallId) {
         self.state().paused = Some(call);
         self.sleep_beyond_leases().await;

@@ -7,8 +7,8 @@ use super::Twice;
 use super::repetition::{Answer, AnswerKind};
 
 impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
-    /// A terminal error is final, too. This function need not recognize terminal errors, because the
-    /// idempotent call itself reports that its error is terminal.
+    /// The kind of a terminal error is `Final`, too. It does not come from here: the idempotent call itself
+    /// reports that its error is terminal.
     fn kind(&self) -> AnswerKind {
         if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }
     }

@@ -1,4 +1,4 @@
-//! Repeats gRPC calls, which have the key in the metadata `idempotency-key`, and whose answers have trailers.
+//! Repeats gRPC calls. The key of a call is in the metadata `idempotency-key`, and its answer has trailers.
 
 use std::future::ready;
 use std::marker::PhantomData;

@@ -93,15 +93,15 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 ///
 /// The future of a request panics if its handler did something twice or gave another answer the second time.
 /// The message names the method, the path and the difference. The drop of the last clone panics if nothing
-/// was checked. That is so if no request had a key, or if the requests with a key neither made an idempotent
-/// call in the task of the test nor raised the effects.
+/// was checked: no request had a key, or the requests with a key did not raise the effects and made no
+/// idempotent call in the task of the test.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
     effects: Arc<dyn Fn() -> BoxFuture<'static, u64> + Send + Sync>,
     #[cfg(feature = "http")]
     header: http::HeaderName,
-    /// How many pairs of runs are dropped at most, each pair one wait later than the pair before.
+    /// At most this many pairs of runs are dropped, each pair one wait later than the pair before.
     breaks: usize,
     proof: Arc<Proof>,
     kind: PhantomData<K>,

@@ -27,7 +27,7 @@ pub(super) enum AnswerKind {
     Final,
     /// The client may try again.
     Retryable,
-    /// Another run with the key is in flight.
+    /// Another run with the key is in flight, or the key is not due yet.
     InFlight,
 }
 
@@ -97,7 +97,7 @@ impl<S, K> Twice<S, K> {
         let last = (self.effects)().await;
 
         let operation = runs.iter_mut().find_map(|(_, _, operation)| operation.take());
-        // The test gets the first final answer.
+        // The test gets the first final answer, if there is one.
         runs.sort_by_key(|(_, kind, _)| *kind);
         let (answer, ..) = runs.remove(0);
         let others = runs.iter().filter(|(_, kind, _)| *kind == AnswerKind::Final);
@@ -119,9 +119,9 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// Makes one group of `count` concurrent runs after another, until a run is answered or `PATIENCE` is over.
-/// The first group is dropped when it has waited once. Each later group is dropped one wait later than the
-/// group before it, up to `limit` groups. Returns the last group, and how many groups were dropped.
+/// Makes groups of `count` concurrent runs, one group after the other, until a run is answered or `PATIENCE`
+/// is over. The first group is dropped when it has waited once. Each later group is dropped one wait later
+/// than the group before it, up to `limit` groups. Returns the last group, and how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

@@ -139,7 +139,7 @@ async fn a_test_that_panics_everywhere(trial: Trial) {
     assert_eq!(*charges.lock().unwrap(), 1, "charged twice");
 }
 
-/// The test runs in a process of its own, because it reads the process's output.
+/// Runs `a_test_that_panics_everywhere` in a process of its own, and reads the output of this process.
 #[test]
 fn a_broken_test_prints_each_message_once() {
     let mut test = Command::new(std::env::current_exe().unwrap());

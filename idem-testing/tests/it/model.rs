@@ -1,5 +1,5 @@
-//! Model check of the shipped protocol with stateright: no interleaving of workers, network, clock,
-//! housekeeping and operators breaks a promise, and from every state the key can get a recorded result.
+//! Model check of the shipped protocol with stateright. No interleaving of workers, network, clock,
+//! housekeeping and operators breaks a promise. From every state, the key can get a recorded result.
 //!
 //! Without `IDEM_MODEL=full` the bounds are small. See `docs/internals/model.md`.
 

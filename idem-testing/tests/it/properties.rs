@@ -1,6 +1,6 @@
 //! The promises of the protocol, checked over random histories that are longer than the model check explores.
 //!
-//! The workers, the events and the shadow that judges them are the same as in the model check.
+//! The workers, the events and the checks of the promises (`Shadow`) are the same as in the model check.
 
 use std::num::NonZeroU32;
 

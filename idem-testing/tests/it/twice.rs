@@ -18,7 +18,7 @@ use idem_testing::{Twice, twice};
 use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
-/// A shop with a payment service, which makes one payment for each key.
+/// A shop with a payment service. The service makes one payment for each key.
 #[derive(Clone, Default)]
 pub(crate) struct Shop {
     pub(crate) store: MemoryStore,
@@ -47,7 +47,7 @@ impl fmt::Display for Failure {
 }
 
 impl Shop {
-    /// Pays as a slow service does, which waits before and after the payment.
+    /// Pays as a slow service does: it waits before and after the payment.
     async fn pay(&self, key: String) -> Result<String, Failure> {
         yield_now().await;
         self.pay_at_once(&key);

@@ -1,5 +1,5 @@
-//! Tests of the options, except `key` and `key_fn` (see `keys`), `scope`, `recover` and `transaction` (which
-//! have files of their own), and `store` and `crate` (see `tests/ui/pass`).
+//! Tests of the options. `keys` tests `key` and `key_fn`, and `tests/ui/pass` tests `store` and `crate`.
+//! `scope`, `recover` and `transaction` have files of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -7,7 +7,7 @@ use idem::{MemoryStore, SqliteStore, Store};
 use super::violation;
 use crate::dynamodb_support;
 
-/// Runs this many histories, and fails at the first that no order explains.
+/// Runs this many histories, and fails at the first history that no order explains.
 async fn all_are_linearizable<S: Store>(store: S, histories: u64) {
     if let Some((seed, history)) = violation(store, histories, rand::random()).await {
         panic!("with seed {seed}, this history is not linearizable: {:#?}", history.0.lock().unwrap());

@@ -52,7 +52,6 @@ pub async fn state<S: Store>(store: &S) -> Option<State> {
     store.get(&record_key("k")).await.unwrap().map(|record| record.state)
 }
 
-/// Counts the runs of a body.
 #[derive(Clone, Default)]
 pub struct Runs(Arc<AtomicUsize>);
 

@@ -365,7 +365,7 @@ impl crate::world::State {
     }
 }
 
-/// A call's future in the task of its caller: it is not polled while its process stands still or its body
+/// A call's future in the task of its caller. It is not polled while the process stands still or the body
 /// blocks.
 pub struct Gated<F> {
     pub world: World,

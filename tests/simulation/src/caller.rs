@@ -247,7 +247,7 @@ impl Delivery for Message {
     }
 }
 
-/// Handles one message, whose handler makes the call.
+/// Lets a consumer handle one message. The handler makes the call.
 async fn message(site: Site, script: Script, argument: u8) -> Returned {
     let settled = Arc::new(Mutex::new(None));
     let stream = futures_util::stream::iter([Ok::<_, Infallible>(Message(settled.clone()))]);

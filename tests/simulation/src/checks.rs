@@ -72,22 +72,22 @@ pub const GOES_ON: &str = "`in_doubt`: a worker that is alive after its lease ra
 pub const WAITED: &str = "`wait`: a call waits that long before it is refused, and not longer than it must";
 pub const TAKEN_OVER: &str = "a body is dropped when the store says that another call has its key";
 
-/// The number of the run that an error of `recover` names.
+/// An error of `recover` names this number in place of a run.
 pub const OF_RECOVER: RunId = OPERATOR + 1;
 
-/// The number of the run that an operator's result names.
+/// An operator's result names this number in place of a run.
 pub const OPERATOR: RunId = 1_000_000_000;
 
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// The maximum age of the store's answer because of which a waiter is refused.
+/// When a waiter is refused, the store's last answer is at most this old, plus the time of a request.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
 const SOON: Duration = Duration::from_millis(550);
 
-/// How long it takes after the last fault until all background work of a call has ended.
+/// The longest time from the last fault until all background work of a call has ended.
 fn grace(operation: &OperationPlan) -> Duration {
     Duration::from_millis(operation.store_timeout) + Duration::from_secs(12)
 }
@@ -99,7 +99,7 @@ impl World {
         if operation.http && operation.in_doubt { Ended::Dropped } else { Ended::Error }
     }
 
-    /// A body starts.
+    /// Notes that a body starts, and checks that it may start.
     pub fn begin_run(&self, started: &Site, context: Option<&Context>) -> RunId {
         let operation = &self.plan.operations[started.number];
         let mut state = self.lock();
@@ -188,8 +188,7 @@ impl State {
             self.check_recovered(id, number, life, &earlier, context.recovered());
         }
         let starts = u32::try_from(earlier.len()).unwrap_or(u32::MAX) + 1;
-        // After a jump of the clock, a later attempt may have run while the answer to the claim of this run
-        // was on its way.
+        // After a jump of the clock, a later attempt may have run before the claim of this run was answered.
         let steady = self.jumped.is_none_or(|jump| jump < at);
         let detail = format!("run {id} is attempt {}, and {starts} have started", context.attempt());
         if steady && !is_overtaken && context.attempt() < starts {
@@ -229,15 +228,16 @@ impl State {
         }
     }
 
-    /// Checks a run when its body or one of its steps begins. If its process has not stood still since the
-    /// grant, the lease must not be over by the store's clock, and no other grant may have the key.
+    /// Checks a run when its body or one of its steps begins: its lease must still run by the store's clock,
+    /// and no other grant may have the key. Does not check a run if its process stood still or the clock
+    /// jumped since the grant, or if an operator decided about the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
         let steady = self.jumped.is_none_or(|at| at < granted);
         let now = self.now();
         let key = &self.keys[number];
-        // `None` if the record has another fence. An operator may have deleted or changed it.
+        // `None` if the record has another fence. An operator may have deleted or changed the record.
         let record = key.record.as_ref().filter(|record| record.fence.get() == fence);
         let is_held =
             record.is_none_or(|record| record.state != RecordState::InFlight || record.lease_until > now);
@@ -317,8 +317,8 @@ impl State {
         run.ended.is_some_and(|(at, _)| at < since) && self.is_calm(run.process, since)
     }
 
-    /// Whether the store cannot know what the runs of this life did. (A life lasts from the first claim of an
-    /// absent key to the end of its record.)
+    /// Whether the outcome of a run of this life may be unknown to the store. A life lasts from the first
+    /// claim of an absent key to the end of its record.
     fn is_uncertain(&self, operation: &OperationPlan, number: usize, life: usize) -> bool {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
@@ -329,8 +329,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes, because the jump may have made a record expire, and the
-        // record lives again when the clock is set back.
+        // If the clock has jumped, the answer is yes: a record may expire by a jump, and live again after the
+        // next jump.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -350,8 +350,8 @@ impl State {
 
     fn check_recovered(&mut self, id: RunId, number: usize, life: usize, earlier: &[RunId], recovered: bool) {
         let cleared = self.keys[number].lives[life].cleared;
-        // The fences say which run came before, because after a jump of the clock, the body of an earlier
-        // grant may start after the body of a later grant.
+        // The fences say which run came before. After a jump of the clock, the body of an earlier grant may
+        // start later than the body of a later grant.
         let is_before = |run: &RunId| self.runs[*run].fence < self.runs[id].fence;
         let last = earlier.iter().skip(cleared).copied().rfind(is_before);
         if let Some(last) = last
@@ -444,15 +444,15 @@ impl State {
         }
     }
 
-    /// Checks a run that is released as failed: each of its steps must be recorded, because the next call
-    /// does not take such a release for a crash.
+    /// Checks a run that is released as failed: each step that has ended must be recorded. The next call does
+    /// not take such a release for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
         }
     }
 
-    /// Checks a release that is sent again: each ended step must be recorded. To call only if no step was
+    /// Checks a release that is sent again: each ended step must be recorded. Call this only if no step was
     /// under way when the release was last sent.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
         // If another call has the key, or the record is gone, the store refuses the steps each time.
@@ -586,8 +586,8 @@ impl State {
     /// Checks a call that is refused because another call has the key, or because the key is not due.
     fn check_busy(&mut self, operation: &OperationPlan, caller: &Site) {
         let took = caller.called.elapsed();
-        // A call inside a body with the same key does not wait, even if the body does not know yet that
-        // another call has taken the key over.
+        // A call inside a body with the same key does not wait. If another call has taken the key over, the
+        // body may not know this yet.
         let waits = self.around(caller).next().is_none();
         if waits && took + Duration::from_millis(1) < Duration::from_millis(operation.wait) {
             self.violate(WAITED, format!("a call of key {} waits {took:?}", caller.number));
@@ -649,8 +649,8 @@ impl State {
         }
     }
 
-    /// Checks a call that is refused as `Exhausted`: its own body must not have returned a value, because the
-    /// caller gets such a value even if the attempts are used up.
+    /// Checks a call that is refused as `Exhausted`: its own body must not have returned a value. The caller
+    /// gets such a value even if the attempts are used up.
     fn check_not_exhausted(&mut self, caller: &Site) {
         let Some((own, run)) = self.own_run(caller) else { return };
         if run.fence.is_some() && matches!(run.ended, Some((_, Ended::Value))) {
@@ -658,8 +658,8 @@ impl State {
         }
     }
 
-    /// Checks a caller that gets the result of its body although the result is not recorded: no other attempt
-    /// may be running, because that attempt will have another result.
+    /// Checks a caller that gets the result of its body although the result is not recorded. No later attempt
+    /// may be running at that time, because it will have another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
@@ -685,7 +685,7 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// Whether an error of the body may be why this key is not due.
+    /// Whether a body's error may be the reason why this key is not due.
     fn may_be_paced(&self, operation: &OperationPlan, caller: &Site) -> bool {
         let record = self.keys[caller.number].record.as_ref();
         let grant = record.filter(|record| record.state == RecordState::Released);
@@ -825,7 +825,7 @@ impl State {
         }
     }
 
-    /// A body ended.
+    /// Notes that a body ended, and checks that it ended in time.
     pub fn end_run(&mut self, id: RunId, ended: Ended) {
         let run = &mut self.runs[id];
         run.ended = Some((Instant::now(), ended));
@@ -843,7 +843,7 @@ impl State {
         }
     }
 
-    /// Checks that a body whose key another call has taken over ends when its next renewal is answered.
+    /// Checks a body whose key another call has taken over: the answer to its next renewal must end the body.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
@@ -857,7 +857,7 @@ impl State {
         }
     }
 
-    /// A step's closure runs.
+    /// Notes that a step's closure runs, and checks that it may run.
     pub fn begin_step(&mut self, id: RunId, name: &str, by_scope: bool) {
         note!(self, "run {id}: step {name} runs");
         let run = &self.runs[id];
@@ -898,9 +898,9 @@ impl State {
         (begin..=end).contains(&key.lives[life].resolved?).then_some(end)
     }
 
-    /// Whether an operator resolved the doubt of this run at a time when the run's worker could not notice
-    /// the decision. There are two such times: while the worker waited for the store's answer that the key is
-    /// in doubt; and, after a jump of the clock that ended the lease, before the body began.
+    /// Whether an operator resolved the doubt of this run when the run's worker could not notice the
+    /// decision: while the worker waited for the store's answer that the key is in doubt, or before the body
+    /// began. The second case needs a jump of the clock that ended the lease.
     fn is_resolved(&self, number: usize, life: usize, run: &Run) -> bool {
         let Some(fence) = run.fence else { return false };
         let key = &self.keys[number];

@@ -117,7 +117,7 @@ async fn live(world: &World) {
     last_calls(world).await;
 }
 
-/// From now on nothing fails.
+/// Ends all faults, for the rest of the history.
 fn heal(world: &World) {
     let mut state = world.lock();
     if state.healed.is_none() {
@@ -172,8 +172,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // If several runs fit, chooses one whose own result is not recorded; among these, one whose key has
-        // no result at all; among these, the last one.
+        // If several runs fit, prefers a run whose own result is not recorded, then a run whose key has no
+        // result at all, then the last run.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
@@ -356,7 +356,7 @@ async fn shut_down(world: &World, worker: usize) {
     start(world, worker).await;
 }
 
-/// An operator's request, which the first worker's process sends.
+/// Sends an operator's request from the first worker's process.
 async fn operator(world: &World, what: What) {
     let id = serving(world, 0).await;
     let store = world.lock().processes[id].store.clone();
@@ -393,8 +393,8 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// Checks that when everything works again, each key gives an answer, and a repeated call gets the same
-/// answer.
+/// When everything works again, calls each key twice, except if a body of the key hangs. Each call must end,
+/// and not with an error that shows a claim left behind.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {

@@ -60,7 +60,6 @@ pub async fn awake(world: &World, process: ProcessId) {
     poll_fn(|cx| world.lock().poll_awake(process, cx)).await;
 }
 
-/// One request and its answer.
 async fn exchange<A, F>(
     world: &World,
     process: ProcessId,
@@ -114,7 +113,7 @@ where
         }
         answer
     } else {
-        // A separate task, because a request that was sent arrives even if its sender gives up or dies.
+        // Runs in a separate task, because a sent request arrives even if its sender gives up or dies.
         let (sender, receiver) = oneshot::channel();
         let travelling = world.clone();
         tokio::spawn(async move {
@@ -217,9 +216,9 @@ impl State {
                 if record.state == RecordState::Released && record.retry_at <= now =>
             {
                 let owner = key.grants.get(&release.fence.get()).and_then(|granted| granted.started);
-                // The key is not free for waiters yet in three cases. A blocked task learns late that its
-                // claim is released. A task that has given up never learns that. A transaction that has taken
-                // the key refuses waiters until it ends.
+                // In three cases, the key is not free for waiters yet. A blocked task learns late that its
+                // claim is released. A task that has given up never learns of the release. A transaction that
+                // has taken the key refuses waiters until it ends.
                 let is_free = owner.is_none_or(|run| self.runs[run].blocked.is_zero())
                     && key.taken_by.is_none()
                     && !self.is_late;
@@ -243,7 +242,7 @@ impl State {
         self.keys[number].record = Some(record);
     }
 
-    /// A claim was granted.
+    /// Notes that a claim was granted, and checks the grant.
     fn granted(&mut self, number: usize, process: ProcessId, before: Option<&Record>, record: &Record) {
         if before.is_none() {
             self.keys[number].lives.push(Life::default());
@@ -268,8 +267,8 @@ impl State {
         }
     }
 
-    /// Notes that a request is sent. Before a release is sent again, the steps that are not recorded must be
-    /// sent again, too.
+    /// Notes that a step or a release is sent. Checks a release that is sent again: the steps that have ended
+    /// must be recorded by then.
     fn sent(&mut self, number: usize, request: &Request) {
         let (fence, is_step) = match request {
             Request::RecordStep(step) => (step.fence.get(), true),

@@ -28,7 +28,7 @@ pub struct Plan {
     pub faults: Vec<FaultPlan>,
 }
 
-/// The policy of one operation, which has one key.
+/// The policy of one operation. An operation has one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationPlan {
     pub lease: Millis,
@@ -55,7 +55,7 @@ pub struct OperationPlan {
 pub enum Recover {
     /// Returns the value if there was an effect.
     Truthful,
-    /// If there was an effect, returns its value, which is still pending the first time.
+    /// If there was an effect, returns its value. The first time, the value is still pending.
     PendingFirst,
     /// Fails the first time.
     FailsFirst,
@@ -75,7 +75,7 @@ pub struct CallPlan {
     /// The call has a deadline this long after its start. The lease ends at the deadline at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// How many times the caller calls at most, until it has a value.
+    /// Upper limit of the calls until the caller has a value.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -136,13 +136,13 @@ pub enum Act {
     NestedStep {
         name: u8,
     },
-    /// A task in the call's context, which makes a step after a time.
+    /// A task in the call's context. It makes a step after a time.
     Spawned {
         after: Millis,
         name: u8,
         awaited: bool,
     },
-    /// A task in the call's context, which calls the same key after a time.
+    /// A task in the call's context. It calls the same key after a time.
     SpawnedCall {
         after: Millis,
     },
@@ -150,7 +150,7 @@ pub enum Act {
     Call {
         operation: usize,
     },
-    /// The body calls another function, whose body calls this body's operation.
+    /// The body calls another function, and that function's body calls this body's operation.
     Through {
         /// The other function's operation; `None` for one without a key.
         operation: Option<usize>,
@@ -465,7 +465,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     let recover =
         maybe(rng, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
     if one_in(rng, 8) {
-        // Only policies that the HTTP layer has options for.
+        // The HTTP layer has options only for these policies.
         return OperationPlan {
             http: true,
             in_doubt,

@@ -5,12 +5,12 @@ use serde_json::json;
 use crate::history::run;
 use crate::plan::Plan;
 
-/// The plan without all that can be left out while the same sentence stays broken.
+/// The smallest plan that was found in which the same sentence is still broken.
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =
         |plan: &Plan| run(plan.clone(), false).violations.iter().any(|found| found.sentence == sentence);
-    // Replaces the weather with the faults that it caused, each of which can be left out.
+    // Replaces the weather with the faults that it caused. Each fault can be left out on its own.
     let faults = run(plan.clone(), false).faults;
     let written = Plan { weather: Vec::new(), faults, ..plan.clone() };
     let mut best = if breaks(&written) { written } else { plan.clone() };
@@ -36,7 +36,7 @@ fn size(plan: &Plan) -> usize {
     (plan.events.len() + plan.calls.len() + plan.weather.len() + plan.faults.len() + acts) * 10_000 + words
 }
 
-/// Leaves out parts of a list: first halves, in the end single elements.
+/// Leaves out parts of a list: halves at first, single elements in the end.
 fn without<T: Clone>(
     best: &mut Plan,
     breaks: &impl Fn(&Plan) -> bool,

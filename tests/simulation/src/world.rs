@@ -209,7 +209,7 @@ pub struct Run {
     pub retry_after: u64,
     /// Whether the hook for unrecorded results got the result of this run.
     pub was_unrecorded: bool,
-    /// Whether the run belongs to a transaction, which may be rolled back.
+    /// Whether the run belongs to a transaction. A transaction may be rolled back.
     pub in_transaction: bool,
     pub way: Way,
     /// Whether the run did something in the world outside.
@@ -336,8 +336,8 @@ impl State {
         Poll::Pending
     }
 
-    /// Whether nothing has gone wrong since `since`: the process ran all the time, none of its requests to
-    /// the store had a fault, and the store's clock did not jump.
+    /// Whether all went well since `since`: the process ran all the time, none of its requests to the store
+    /// had a fault, and the store's clock did not jump.
     pub fn is_calm(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         process.is_alive

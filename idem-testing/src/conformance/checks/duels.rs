@@ -26,7 +26,7 @@ async fn later<T>(steps: usize, side: impl Future<Output = T>) -> T {
     side.await
 }
 
-/// Runs `request` and `rival` on the same key at the same time, for many keys with this name and a number.
+/// Runs `request` and `rival` on the same key at the same time, for each of many new keys in `stage`.
 async fn duel<A, F>(
     t: &Trial,
     (name, stage): (&str, Stage),

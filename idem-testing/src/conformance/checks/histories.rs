@@ -4,7 +4,7 @@ use crate::conformance::differential::history;
 use crate::conformance::trial::{Checked, Trial};
 use crate::seed;
 
-/// How many operations.
+/// The number of operations in a full run.
 const LENGTH: usize = 8_000;
 
 pub(crate) async fn a_long_random_history(t: &Trial) -> Checked {

@@ -63,8 +63,8 @@ async fn every_stage(t: &Trial) -> Checked<Vec<(Stage, RecordKey)>> {
     Ok(keys)
 }
 
-/// Makes records of every kind (in each stage that has a live record, with odd names, with steps), and
-/// returns their keys.
+/// Makes a record in each stage that has a live record, records with odd names, and a record with steps.
+/// Returns their keys.
 async fn every_kind(t: &Trial) -> Checked<Vec<RecordKey>> {
     let mut keys: Vec<_> = every_stage(t).await?.into_iter().map(|(_, key)| key).collect();
     let long = "l".repeat(idem_core::MAX_KEY_BYTES);
@@ -91,8 +91,8 @@ fn exactly(found: &BTreeMap<Name, Listed>, keys: &[RecordKey]) -> Checked {
     same("the names that are listed", found.keys().cloned().collect::<Vec<_>>(), wanted)
 }
 
-/// Checks that a record is listed unchanged, but without its steps, and with the kind of its result instead
-/// of the result. Does not check the listed size.
+/// Checks that the listed record equals `record`, without its steps, and that the kind of its result is
+/// listed. Does not check the listed size.
 fn listed_as(listed: &Listed, mut record: Record) -> Checked {
     let result = record.result.take();
     record.steps.clear();

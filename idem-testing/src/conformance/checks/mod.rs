@@ -1,6 +1,6 @@
-//! The checks, one file for each theme. A check takes its expectations from the text of the protocol. Only
-//! the checks of `transitions` and `histories` take their expectations from the protocol's functions. Those
-//! functions have tests and a model check of their own.
+//! The checks, one file for each theme. Most checks have their expectations written out in their own code.
+//! The checks of `transitions` and `histories` expect what the protocol's functions return. Those functions
+//! have tests and a model check of their own.
 
 pub(super) mod dropped;
 pub(super) mod duels;

@@ -25,11 +25,11 @@ pub(super) struct Scene<'a> {
 pub(super) struct Symbol {
     /// Whether a trace may continue after this request.
     pub(super) extends: bool,
-    /// Whether the second owner sends this request. No trace begins with such a request and then continues,
-    /// because it would repeat a trace of the first owner under another name.
+    /// Whether the second owner sends this request. If a trace begins with such a request, it ends there: a
+    /// longer trace would repeat a trace of the first owner with the two owners exchanged.
     pub(super) second: bool,
-    /// Whether the sender of this request does not hold the claim. The longest traces do not end with such a
-    /// request.
+    /// Whether this request is about a grant of another owner or another fence. The longest traces do not end
+    /// with such a request.
     pub(super) foreign: bool,
     ask: Box<dyn Fn(&Scene<'_>) -> Ask + Send + Sync>,
 }
@@ -77,7 +77,6 @@ fn owner(number: u8) -> Owner {
     Owner::from_bytes([number; 16])
 }
 
-/// All symbols.
 pub(super) fn all() -> Vec<Symbol> {
     let mut symbols = claims();
     for (extends, request) in of_a_holder() {
@@ -155,7 +154,7 @@ fn of_a_holder() -> Vec<(bool, OfGrant)> {
     for (cause, retry_after) in [
         (ReleaseCause::Failed, NONE),
         (ReleaseCause::Abandoned, NONE),
-        // No pause follows these.
+        // The protocol ignores the `retry_after` of these causes.
         (ReleaseCause::Doubtful, LONG),
         (ReleaseCause::Unused, LONG),
         (ReleaseCause::NothingHappened, LONG),
@@ -194,7 +193,7 @@ fn named(name: &str) -> RecordedStep {
     RecordedStep::new(name.to_owned(), None, value(format!("of {name}")))
 }
 
-/// A request to record a step. `of` chooses the position and the step, given the recorded steps.
+/// A request to record a step. From the recorded steps, `of` chooses the position and the new step.
 fn step(of: fn(&[RecordedStep]) -> (usize, RecordedStep)) -> OfGrant {
     Box::new(move |scene, owner, fence| {
         let (position, step) = of(scene.record.map_or(&[][..], |record| &record.steps));

@@ -1,4 +1,4 @@
-//! The type of any operation, how to send it to a store, and the type of its answer.
+//! An operation of any kind as a value, and its answer.
 
 use crate::OperationKind;
 use idem_core::protocol::{self, Request};
@@ -32,7 +32,6 @@ impl Ask {
     }
 }
 
-/// The answer to any operation.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
     Step(protocol::Answer),

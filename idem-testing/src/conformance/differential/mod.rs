@@ -28,7 +28,7 @@ use idem_core::protocol::{Record, Timestamp};
 
 /// The store's time, as far as it can be known from outside.
 struct Now {
-    /// When the store's paused clock was read, and the time that it showed.
+    /// If the time is paused: a moment of tokio's clock, and the store's time at this moment.
     paused: Option<(Instant, Timestamp)>,
 }
 
@@ -133,7 +133,6 @@ async fn compared(
     Ok(seen)
 }
 
-/// Compares an answer with the expected one.
 fn agree(oracle: &mut Oracle, key: &RecordKey, given: &Answer, wanted: &Wanted) -> Checked {
     that(oracle.same_answer(key, given, wanted), format!("wanted {:?}, got {given:?}", wanted.answer))
 }

@@ -1,5 +1,5 @@
-//! Draws random operations from a seed. Most operations are symbols of the alphabet, so the request that such
-//! an operation sends depends on the current record of its key.
+//! Draws random operations from a seed. Most operations are symbols of the alphabet. The request of a symbol
+//! depends on the current record of the key.
 
 use std::time::Duration;
 
@@ -15,13 +15,11 @@ use idem_core::protocol::{Fence, Owner, Record, State};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Draws operations.
 pub(super) struct Gambler {
     rng: Xoshiro256PlusPlus,
     keys: Vec<RecordKey>,
     symbols: Vec<Symbol>,
-    /// The grants that were seen, newest last. A late request is a request of the holder of one of these
-    /// grants.
+    /// The grants that were seen, newest last. Late requests use one of these grants.
     grants: Vec<(RecordKey, Owner, Fence)>,
 }
 

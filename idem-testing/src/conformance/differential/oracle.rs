@@ -11,7 +11,6 @@ use idem_core::protocol::{self, ClaimAnswer, Fence, Grant, Record, Timestamp};
 /// How much the store's real clock may differ from the test's clock.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The expected answer, and whether the operation writes the record.
 pub(super) struct Wanted {
     pub(super) answer: Answer,
     pub(super) wrote: bool,
@@ -24,8 +23,8 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The latest time that is known to have passed: the time of the last operation, or a later time in a
-    /// record that the store has returned, unless that time is in the future.
+    /// The time of the last operation. If the store's real clock is ahead, records may have later times: such
+    /// a time counts instead if it is later by at most `TOLERANCE`.
     now: Timestamp,
 }
 
@@ -47,13 +46,12 @@ impl Oracle {
         self.records.get(key).filter(|record| protocol::is_live(record, now))
     }
 
-    /// Moves the time to `now`, or keeps it if it is already later.
     fn arrive(&mut self, now: Timestamp) -> Timestamp {
         self.now = self.now.max(now);
         self.now
     }
 
-    /// The time left until each future time in the records.
+    /// The durations until the future times in the records.
     pub(super) fn edges(&self, now: Timestamp) -> Vec<Duration> {
         let mut edges: Vec<_> = self
             .records
@@ -104,8 +102,7 @@ impl Oracle {
         *floor = fence.max(*floor);
     }
 
-    /// Replaces the expected record by the store's record, which has the times and the fence of the store's
-    /// clock.
+    /// Replaces the expected record by the store's record, with the times and the fence of the store's clock.
     pub(super) fn adopt(&mut self, key: &RecordKey, record: Record) {
         self.raise(key, record.fence);
         let soon = self.now.after(self.tolerance());
@@ -175,9 +172,8 @@ impl Oracle {
         given.abs_diff(wanted) <= self.tolerance()
     }
 
-    /// Compares a record with the expected one. A record that was not written must not have changed at all.
-    /// In a written record, times may differ as much as the clocks do. Times that `old` already had must be
-    /// equal.
+    /// Compares a record with the expected one. A record that was not written must be equal. In a written
+    /// record, new times may differ as much as the clocks do, and times that `old` already had must be equal.
     pub(super) fn same_record(
         &self,
         seen: &Record,
@@ -205,7 +201,6 @@ impl Oracle {
     }
 }
 
-/// All times of a record.
 fn times(record: &Record) -> [Option<Timestamp>; 5] {
     [
         Some(record.lease_until),

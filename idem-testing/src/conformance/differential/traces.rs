@@ -1,5 +1,5 @@
 //! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
-//! the alphabet, and compares the answer and the record with those of the pure protocol.
+//! the alphabet. It compares the answer and the record with those of the pure protocol.
 //!
 //! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
 //! that shows the fault.
@@ -106,8 +106,7 @@ fn states(key: &RecordKey) -> Vec<Vec<usize>> {
 }
 
 /// All traces: for each state and each symbol, the requests that lead to the state, followed by the symbol.
-/// Leaves out the traces of the greatest length that end with a request of a sender that does not hold the
-/// claim.
+/// Leaves out the traces of the greatest length that end with a `foreign` request.
 fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     let ends = |prefix: &[usize], last: &usize| prefix.len() < DEPTH || !ALPHABET[*last].foreign;
     states.iter().flat_map(move |prefix| {
@@ -115,8 +114,8 @@ fn of(states: &[Vec<usize>]) -> impl Iterator<Item = (&[usize], usize)> {
     })
 }
 
-/// Runs every trace that ends with a request of this kind. A trace with steps belongs to
-/// [`OperationKind::RecordStep`], even if it ends with another request.
+/// Runs the traces that end with a request of this kind, or a sample of them. All traces that record a step
+/// belong to [`OperationKind::RecordStep`], even if they end with another request.
 pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) -> Checked {
     let states = states(&t.key("any")?);
     let chosen = of(&states).filter(|(prefix, last)| {
@@ -140,8 +139,8 @@ pub(in crate::conformance) async fn ending_with(t: &Trial, kind: OperationKind) 
     stream::iter(traces).buffered(at_once).try_collect().await
 }
 
-/// Runs one trace, and compares the answer to its last request, and the record after that request. The
-/// answers to the earlier requests are compared by shorter traces.
+/// Runs one trace. Compares the answer to its last request, and the record after this request. Shorter
+/// traces compare the answers to the earlier requests.
 async fn run(
     t: &Trial,
     key: RecordKey,

@@ -98,8 +98,8 @@ impl OneKey {
     /// Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
-        // At most three tries, because two of them may have to wait: for a running lease, and for a release
-        // that is not due.
+        // At most three tries: one may have to wait for a running lease, and one for a release that is not
+        // due.
         for _ in 0..3 {
             let request = last_caller(&trial);
             match trial.claim(rules, &request) {
@@ -132,7 +132,7 @@ impl OneKey {
     }
 }
 
-/// A claim by an owner that nobody else has, with the recorded arguments.
+/// A claim by a new owner, with the recorded arguments.
 fn last_caller(key: &OneKey) -> Claim {
     Claim::new(Owner::from_bytes([0xFE; 16]), Duration::from_micros(2), Duration::from_micros(3))
         .with_fingerprint(key.record.as_ref().and_then(|record| record.fingerprint))

@@ -8,7 +8,6 @@ use super::protocol::{
 
 pub type Step = Transition<Answer>;
 
-/// The rules of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The requests that `apply` answers. The protocol answers all others.

@@ -1,7 +1,7 @@
-//! The promises about one key, derived from the requests, the answers and the recorded steps.
+//! Follows one key by its requests, answers and recorded steps, and decides which promise an answer breaks.
 //!
-//! Decides which promise an answer breaks. Must look at no part of the record except the steps: if a rule has
-//! written a wrong record, the next answer shows that. `claims` judges the answers to claims.
+//! Must look only at the steps of the record: if a rule has written a wrong record, the next answer shows
+//! that. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -71,9 +71,8 @@ enum Stage {
     },
 }
 
-/// The fence of a record whose last holder no longer counts. No request has this fence. It is not zero,
-/// because a made-up request may have the fence zero, and the shadow would take the sender of that request
-/// for the holder.
+/// The fence of a record whose last holder no longer counts. No request has this fence. It is not zero: a
+/// made-up request may have the fence zero, and its sender would count as the holder.
 const OF_NOBODY: Fence = Fence::new(u64::MAX);
 
 impl Life {

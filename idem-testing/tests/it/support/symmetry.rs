@@ -1,6 +1,6 @@
 //! Worlds that differ only in the names of equal workers count as one world.
 //!
-//! This is sound because the protocol only compares owners for equality, and equal workers have the same
+//! This is sound for two reasons. The protocol only compares owners for equality. Equal workers have the same
 //! policy, the same arguments and the same number of lives.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, Hash};
@@ -14,7 +14,7 @@ use super::world::World;
 pub fn sort(world: &mut World, setup: &Setup) {
     let count = world.workers.len();
     let mut order: Vec<usize> = (0..count).collect();
-    // A setup also lists the workers under `in_doubt` last, so each worker keeps its own policy.
+    // The workers under `in_doubt` come last, as in each setup. So each worker keeps its own policy.
     order.sort_by_cached_key(|index| (setup.workers[*index] == OnCrash::InDoubt, look(world, *index)));
     if order.is_sorted() {
         return;

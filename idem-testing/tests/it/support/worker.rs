@@ -74,7 +74,7 @@ impl Worker {
         Doing::Waiting { call, seen: None, reply: None }
     }
 
-    /// The answer arrives.
+    /// Handles the answer to `call`.
     pub fn take(&mut self, call: Call, reply: Reply) {
         self.doing = match (call, reply) {
             (_, Reply::Granted { fence, .. })

@@ -33,8 +33,8 @@ pub fn empty_replay(asked: &Asked<'_>) -> Step {
     })
 }
 
-/// The lease is the lifetime of the record. After the lease, the record, the number of attempts and the fence
-/// are gone.
+/// The lease is the lifetime of the record. When the lease ends, the record is gone, with the number of
+/// attempts and the fence.
 pub fn lease_as_expiry(asked: &Asked<'_>) -> Step {
     let record = asked.record.filter(|record| outlives_its_lease(record, asked.now));
     protocol::apply(record, Fence::default(), asked.request, asked.now)
@@ -60,13 +60,13 @@ pub fn is_always_live(_: &Record, _: Timestamp) -> bool {
     true
 }
 
-/// Two bugs have this effect: the store trusts a client's clock, which is ahead; or a caller that recovers
-/// does not wait for a running lease.
+/// Two bugs have this effect. The store trusts the clock of a client, and this clock is ahead. Or a caller
+/// that recovers does not wait for a running lease.
 pub fn running_leases_are_over(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InFlight)
 }
 
-/// A claim takes over a key in doubt while the worker in doubt is still alive, so `recover` asks about an
+/// A claim takes over a key in doubt while the worker in doubt is still alive. So `recover` asks about an
 /// effect that is happening now.
 pub fn workers_in_doubt_are_dead(asked: &Asked<'_>) -> Step {
     lapsed(asked, State::InDoubt)
@@ -158,7 +158,7 @@ pub fn settled_without_an_attempt(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// A claim after the last attempt, which may only recover, also starts the body.
+/// A claim after the last attempt may only recover, but it also starts the body.
 pub fn runs_past_the_limit(asked: &Asked<'_>) -> Step {
     let step = asked.right();
     match step.answer {
@@ -190,7 +190,7 @@ pub fn takeover_forgets_steps(asked: &Asked<'_>) -> Step {
     asked.writing(|new| if new.recovered { new.with_steps(Vec::new()) } else { new })
 }
 
-/// `Exhausted` deletes the steps, which show what the last run did.
+/// `Exhausted` deletes the steps, although they show what the last run did.
 pub fn exhaustion_forgets_steps(asked: &Asked<'_>) -> Step {
     asked.writing(|new| if new.state == State::Failed { new.with_steps(Vec::new()) } else { new })
 }

@@ -46,8 +46,8 @@ pub fn state_only_guards(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// An operator's decision leaves the worker in doubt as the owner, so the store answers the worker as if the
-/// worker had made the decision.
+/// After an operator's decision, the worker whose call was in doubt is still the owner. So the store answers
+/// this worker as if it had made the decision.
 pub fn keeps_the_owner(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_owner(before.owner))
 }
@@ -140,8 +140,8 @@ pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// If a claim that took over a key in doubt is released unused, the record is in flight again, with a lease
-/// that is over, and expires. Then the body starts again.
+/// A claim takes over a key in doubt and is released unused. The record is then in flight, with a lease that
+/// is over, and it expires. So the body starts again.
 pub fn unused_doubt_expires(asked: &Asked<'_>) -> Step {
     asked.writing(|new| match new.state {
         State::InDoubt => {
