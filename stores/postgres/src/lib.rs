@@ -40,9 +40,11 @@ use idem_store_kit::sql::SharedStore;
 /// settings (`fsync` and `synchronous_commit` on), it survives a crash and a power cut. Leases and expiry
 /// follow the server's clock.
 ///
-/// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
-/// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds if a
-/// connection is free. The store opens its own connections when it needs them, at most
+/// Operations that wait at the same moment share one statement and one commit. An operation that comes alone
+/// is not delayed. If many operations run, a new one waits for them, for at most 20 milliseconds if a
+/// connection is free.
+///
+/// The store opens its own connections when it needs them, at most
 /// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it, and closes those that
 /// it no longer needs. Renewals, releases and retries use the connections of the stores' own runtime, so a
 /// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
@@ -70,8 +72,8 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections, because the pool's connections
-    /// belong to the runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool. The store opens separate connections, because the pool's
+    /// connections belong to the runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///

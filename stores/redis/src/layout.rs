@@ -21,7 +21,6 @@ use super::fields::{
     LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, THIS_VERSION, TTL,
 };
 
-/// The record in `bytes`.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
     if bytes.first().is_some_and(|version| *version != THIS_VERSION) {
         return Err(StoreError::corrupt_record(
@@ -52,7 +51,6 @@ pub(super) fn damaged() -> StoreError {
     )
 }
 
-/// The bytes of a field.
 fn field<const N: usize>(bytes: &[u8], place: Range<usize>) -> Option<[u8; N]> {
     bytes.get(place)?.try_into().ok()
 }
@@ -112,7 +110,6 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     )
 }
 
-/// Decodes steps until the end of the bytes.
 fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
     let mut steps = Vec::new();
     while !bytes.is_empty() {
@@ -141,7 +138,6 @@ const STATES: [(u8, State); 5] = [
     (IN_DOUBT, State::InDoubt),
 ];
 
-/// The state for this byte.
 pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
 }

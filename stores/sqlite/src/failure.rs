@@ -20,11 +20,10 @@ pub(super) enum Reach {
     /// Only one operation. The other operations of the same transaction may succeed.
     Operation,
     Transaction,
-    /// The connection should be opened again.
+    /// Everything on this connection. The file must be opened again.
     Connection,
 }
 
-/// How much fails because of this error.
 pub(super) fn reach(error: &Error) -> Reach {
     match code(error) {
         Some(
@@ -78,7 +77,6 @@ pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error)
     if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }
 }
 
-/// The error for a damaged file.
 pub(super) fn damaged(path: &Path) -> StoreError {
     StoreError::corrupt_record(advice(path, Some(ErrorCode::DatabaseCorrupt)))
 }
