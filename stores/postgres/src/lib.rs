@@ -1,11 +1,11 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL.
-//! Operations wait in the group commit of the stores' kit, and `server` says how a batch runs: by `claims`,
-//! by `held_claims` (renewals, steps, results) or by `compare_and_swap` (releases, resolutions, reads).
+//! Owns the public API. `builder` has the settings, `layout` the tables, and `statements` the SQL. Operations
+//! wait in the group commit of the stores' kit, and `server` says how a batch runs: by `claims`, by
+//! `held_claims` (renewals, steps, results) or by `compare_and_swap` (releases, resolutions, reads).
 //! `transaction` records in a caller's transaction through a `driver`. `housekeeping` and `inspection` serve
-//! operators. `rows` translates records. `db` holds the parts that the store shares with crates that have
-//! their own tables beside the records: connections, errors, names of objects and migrations.
+//! operators. `rows` translates records. `db` has the parts that the store shares with crates that have their
+//! own tables beside the records: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

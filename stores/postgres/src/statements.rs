@@ -205,10 +205,10 @@ fn read_one(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key, $3..$7 state, owner, fence, `lease_until` and `expires_at` of the row that was read. Any
-/// two versions of a key's record differ in at least one of these five, unless only a step was added. From $8
-/// the new columns. The last parameter is the number of the key's advisory lock (see `claim_new`), or null if
-/// no lock is needed. Rows: the position of each written record, with true, and the position of each record
-/// whose lock was not free, with false.
+/// two versions of a key's record differ in at least one of these five, unless only a step was added. The new
+/// columns begin at $8. The last parameter is the number of the key's advisory lock (see `claim_new`), or
+/// null if no lock is needed. Rows: the position of each written record, with true, and the position of each
+/// record whose lock was not free, with false.
 ///
 /// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
 /// than the tombstone `exhausted`.

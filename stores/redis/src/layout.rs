@@ -35,7 +35,7 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
 pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
 
 /// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record without its
-/// steps and with an empty value, and the number of bytes that it left out.
+/// steps and with an empty value, and how many bytes the value or the steps have.
 pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
     let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
     let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };

@@ -141,8 +141,8 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
 
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        // The file may be another program's. Only with `UseAgain` is this excluded: the store has used the
-        // file before, so the file is damaged.
+        // The file may be another program's. With `UseAgain`, the store has used the file before, so the file
+        // is damaged.
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }

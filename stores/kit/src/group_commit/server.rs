@@ -10,7 +10,7 @@ use super::operation::{Answer, Answers, Operation, Ticket};
 /// Why an attempt failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// Another transaction was first, or has a row locked. Nothing was applied, and another attempt may
+    /// Another transaction was first, or has a lock on a row. Nothing was applied, and another attempt may
     /// succeed at once.
     Raced(StoreError),
     /// The server refused the operation. Nothing was applied, and the session can be used again.
