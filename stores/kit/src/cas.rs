@@ -2,12 +2,14 @@
 //! bucket or an object store.
 //!
 //! An operation begins with a record and its revision: the store reads them, or remembers them from its last
-//! write. A claim may also begin on the guess that no record exists. The protocol's own functions decide. The
-//! store then writes, on the condition that the revision is still the same. If the write is refused or its
-//! answer is lost, the store decides again, from a new read or from the record that the refusal returned. So
-//! if a write was applied and only its answer was lost, the owner still gets the answer of that write. Such a
-//! service has no clock that a condition can use, so the callers' clocks decide. These clocks may differ by
-//! the declared skew.
+//! write. A claim may also begin on the guess that no record exists. The protocol's own functions decide the
+//! answer and the new record. The store then writes, on the condition that the revision is still the same. If
+//! the write is refused or its answer is lost, the store decides again, from a new read or from the record
+//! that the refusal returned. So if a write was applied and only its answer was lost, the owner still gets
+//! the answer of that write.
+//!
+//! A condition cannot use the clock of the service, so the decisions use the clocks of the callers. These
+//! clocks may differ by the declared skew.
 
 mod format;
 mod store;
@@ -56,8 +58,9 @@ pub trait CompareAndSwap: Send + Sync + 'static {
         seen: &Self::Revision,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// About `limit` objects after the position `after`, of the scope with this encoded name, or of all
-    /// scopes if `None`. A walk through all pages must return each object that exists during the whole walk.
+    /// Returns about `limit` objects that follow the position `after`. `scope` is the encoded name of a
+    /// scope; with `None`, the objects are of all scopes. A walk through all pages must return each object
+    /// that exists during the whole walk.
     fn list(
         &self,
         scope: Option<&str>,

@@ -242,7 +242,7 @@ pub fn stored(tombstone: Option<u64>, result: Option<&[u8]>) -> Result<Option<St
     }
 }
 
-/// The columns of a result, which [`stored`] reads: a tombstone or bytes.
+/// Splits a result into the columns `tombstone` and `result`, from which [`stored`] reads it again.
 #[must_use]
 pub fn parts(result: Option<&StoredResult>) -> (Option<Tombstone>, Option<&[u8]>) {
     match result {

@@ -1,4 +1,4 @@
-//! Parts that the stores share, for authors of stores. A store can keep the contract without them.
+//! Parts that the stores share, for authors of stores. A store does not need them to keep the contract.
 //!
 //! [`group_commit`] collects the operations that wait at the same moment and runs them together on a session
 //! of the store's server. The module `sql` has further parts that only stores of SQL servers need. The module

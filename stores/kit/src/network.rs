@@ -14,10 +14,10 @@ pub fn is_this_machine(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
-/// Whether a TLS handshake failed because the connection broke (the next attempt may succeed), and not
-/// because one side refused the other.
+/// Whether a TLS handshake failed because the connection broke. If so, the next attempt may succeed.
+/// Otherwise one side refused the other.
 ///
-/// `native-tls` returns the same kind of error for both, and only the text tells that the stream ended.
+/// `native-tls` returns the same kind of error in both cases. Only the text says that the stream ended.
 #[must_use]
 pub fn was_cut(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source()).any(|error| {

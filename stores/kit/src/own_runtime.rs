@@ -1,4 +1,4 @@
-//! A runtime for the stores: one thread that runs the work that no caller may delay.
+//! The stores' own runtime: one thread for the work that no caller may delay.
 //!
 //! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
 //! thread would delay the renewal of its own lease, and the connection would end with that runtime (decision

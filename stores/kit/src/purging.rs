@@ -22,9 +22,10 @@ const SOONER: u32 = 20;
 pub struct Purging(AbortHandle);
 
 impl Purging {
-    /// About every `every`, calls `purge` with `target` and a limit. The times are random, so that the
-    /// processes of a fleet do not all purge at once. After a purge that reached its limit, the next one
-    /// follows sooner.
+    /// Calls `purge` again and again, with `target` and a limit, after pauses of about `every`. The pauses
+    /// are random, so that the processes of a fleet do not all purge at once. After a purge that reached its
+    /// limit, the pause is shorter.
+    ///
     /// Holds `target` only while it purges. If purges fail one after another, the event `purge_failed`
     /// reports only the first error. Returns `None` if `every` is `None`, or if the stores' own runtime
     /// cannot be started.

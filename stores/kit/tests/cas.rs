@@ -1,4 +1,4 @@
-//! Tests of a store over a compare-and-swap: in memory, with writes and answers that are lost.
+//! Tests of [`CasStore`] on objects in memory. In some tests, writes and answers are lost.
 
 #![cfg(feature = "cas")]
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]

@@ -1,4 +1,4 @@
-//! The connector of SQL stores, with made-up servers.
+//! Tests of the connector of SQL stores, with servers that exist only in this file.
 
 #![cfg(feature = "sql")]
 

@@ -125,12 +125,12 @@ impl PostgresStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
-    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, or the table
-    /// belongs to another program or to a newer version of idem. Also if [`must_exist`](Self::must_exist) is
-    /// set, and the table is missing or has an older layout.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
-    /// operation timeout.
+    /// - [`Configuration`](idem_core::StoreErrorKind::Configuration): a setting is out of its range, a name
+    ///   is not an identifier, the URL, the user or the database is wrong, a right is missing, or the table
+    ///   belongs to another program or to a newer version of idem. With [`must_exist`](Self::must_exist),
+    ///   also: the table is missing or has an older layout.
+    /// - [`Unavailable`](idem_core::StoreErrorKind::Unavailable): the store cannot reach the server within
+    ///   the operation timeout.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         let Self { settings, limits } = self;
         settings.check().and_then(|()| limits.check()).map_err(StoreError::configuration)?;

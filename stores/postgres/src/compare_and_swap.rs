@@ -70,8 +70,8 @@ impl<'t> Batch<'t> {
         with_locks.then(|| self.statements.lock_number(key))
     }
 
-    /// Answers all requests by [`replace`](Self::replace), which is tried [`ROUNDS`] times at most if others
-    /// change the records.
+    /// Answers all requests by [`replace`](Self::replace). If others change the records, calls it again, at
+    /// most [`ROUNDS`] times in all.
     pub(super) async fn settle(mut self, session: &mut Session) -> Result<group_commit::Answers, Failure> {
         for _ in 0..ROUNDS {
             self.replace(session, false, None).await?;
@@ -89,10 +89,12 @@ impl<'t> Batch<'t> {
         self.answers.into_iter().map(|answer| answer.map(applied)).collect()
     }
 
-    /// Reads the records, and answers the requests that would write nothing. Then writes, for each key, the
-    /// new record of the first request that would write, unless this request is a step or the key has no
-    /// record. `read_only` is the error of a server that accepts no writes. If it is given, all requests of a
-    /// key get this error as their answer, unless the key's record has a result.
+    /// Reads the records, and answers the requests that would write nothing. For each key, the first other
+    /// request then replaces the old record by its new record. Steps, and the first record of a key, are not
+    /// written here, but by other statements.
+    ///
+    /// `read_only` is the error of a server that accepts no writes. If it is given, all requests of a key get
+    /// this error, unless the key's record has a result.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,

@@ -20,7 +20,6 @@ const SETTINGS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Checks the server.
 pub(super) async fn look(session: &mut Session) -> Result<Inspection, Failure> {
     let text = format!(
         "SELECT current_setting('server_version'), pg_is_in_recovery(), {NOW}, current_setting('fsync'), \

@@ -1,11 +1,11 @@
 //! `PostgresStore`: one table of a database, any number of processes.
 //!
-//! Owns the public API. Below it, `builder` holds the settings, `layout` the tables, `statements` the SQL.
-//! Operations wait in the group commit of the stores' kit, and `server` says how a batch runs: by `claims`,
-//! by `held_claims` (renewals, steps, results) or by `compare_and_swap` (releases, resolutions, reads).
+//! Owns the public API. `builder` has the settings, `layout` the tables, and `statements` the SQL. Operations
+//! wait in the group commit of the stores' kit, and `server` says how a batch runs: by `claims`, by
+//! `held_claims` (renewals, steps, results) or by `compare_and_swap` (releases, resolutions, reads).
 //! `transaction` records in a caller's transaction through a `driver`. `housekeeping` and `inspection` serve
-//! operators. `rows` translates records. `db` holds the parts that the store shares with crates that have
-//! their own tables beside the records: connections, errors, names of objects and migrations.
+//! operators. `rows` translates records. `db` has the parts that the store shares with crates that have their
+//! own tables beside the records: connections, errors, names of objects and migrations.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -40,9 +40,11 @@ use idem_store_kit::sql::SharedStore;
 /// settings (`fsync` and `synchronous_commit` on), it survives a crash and a power cut. Leases and expiry
 /// follow the server's clock.
 ///
-/// Operations that wait at the same moment share one statement and one commit; an operation that comes alone
-/// is not delayed. An operation that comes while many others run waits for them, at most 20 milliseconds if a
-/// connection is free. The store opens its own connections when it needs them, at most
+/// Operations that wait at the same moment share one statement and one commit. An operation that comes alone
+/// is not delayed. If many operations run, a new one waits for them, for at most 20 milliseconds if a
+/// connection is free.
+///
+/// The store opens its own connections when it needs them, at most
 /// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it, and closes those that
 /// it no longer needs. Renewals, releases and retries use the connections of the stores' own runtime, so a
 /// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
@@ -70,8 +72,8 @@ impl PostgresStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections, because the pool's connections
-    /// belong to the runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool. The store opens separate connections, because the pool's
+    /// connections belong to the runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///

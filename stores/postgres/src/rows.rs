@@ -17,7 +17,6 @@ const LONGEST: u64 = 1 << 61;
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A column of a row.
 pub(super) fn column<'r, T>(row: &'r PgRow, index: usize, name: &'static str) -> Result<T>
 where
     T: Decode<'r, Postgres> + Type<Postgres>,
@@ -31,7 +30,6 @@ pub(super) fn read(row: &impl Row, first: usize) -> Result<Record> {
     Columns::read(number, |index| Ok(row.column(first + index)))?.record()
 }
 
-/// The steps in a column of steps.
 pub(super) fn steps(row: &PgRow, index: usize) -> Result<Vec<RecordedStep>> {
     let steps: Option<Vec<Vec<u8>>> = column(row, index, "steps")?;
     let decode = |bytes: Vec<u8>| step_bytes::decode(bytes.into()).ok_or(Unreadable("steps"));
@@ -54,7 +52,6 @@ pub(super) fn optional(row: &impl Row, index: usize, name: &'static str) -> Resu
     u64::try_from(number).map(Some).map_err(|_| Unreadable(name))
 }
 
-/// The value of a fingerprint in its column.
 pub(super) fn fingerprint(print: Option<&Fingerprint>) -> Option<&[u8]> {
     print.map(|print| print.as_bytes().as_slice())
 }

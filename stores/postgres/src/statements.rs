@@ -204,11 +204,11 @@ fn read_one(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3..$7 state, owner, fence, `lease_until` and `expires_at` of the row that was read: any
-/// two versions of a key's record differ in at least one of these, unless only a step was added. From $8 the
-/// new columns, and last the number of the key's advisory lock, or null if no lock is needed; see
-/// `claim_new`. Rows: the position of each written record, with true, and the position of each record whose
-/// lock was not free, with false.
+/// $1 scope, $2 key, $3..$7 state, owner, fence, `lease_until` and `expires_at` of the row that was read. Any
+/// two versions of a key's record differ in at least one of these five, unless only a step was added. The new
+/// columns begin at $8. The last parameter is the number of the key's advisory lock (see `claim_new`), or
+/// null if no lock is needed. Rows: the position of each written record, with true, and the position of each
+/// record whose lock was not free, with false.
 ///
 /// This statement adds no step. It deletes the steps if the record begins anew, or if it gets a result other
 /// than the tombstone `exhausted`.
@@ -254,9 +254,9 @@ fn forget(names: &Names) -> String {
 /// $1 the limit. Returns how many records were read, and how many of them were deleted. Rows that another
 /// transaction holds are left for later.
 ///
-/// `purge_at` is never later than a record's `expires_at`, and earlier if the record was renewed or its body
-/// took time. A record that is due but not expired becomes due again at its `expires_at`, or, if it has none,
-/// after its `ttl`, but at the earliest in an hour.
+/// `purge_at` is never later than a record's `expires_at`. It is earlier if the record was renewed or its
+/// body took time. If a record is due but not expired, it becomes due again at its `expires_at`. If it has no
+/// `expires_at`, it becomes due again after its `ttl`, but at the earliest in an hour.
 fn purge(names: &Names) -> String {
     let records = &names.records;
     format!(

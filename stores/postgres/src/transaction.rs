@@ -188,8 +188,8 @@ impl<C: DriverTransaction> RecordsIn<C> for PostgresStore {
     }
 
     async fn spoil(tx: &mut C) {
-        // The server must refuse this statement, which aborts the transaction. If it cannot be sent, the
-        // connection is lost, and the transaction with it.
+        // The server refuses this statement, and thereby aborts the transaction. If the statement cannot be
+        // sent, the connection is lost, and the transaction with it.
         let _ = tx.execute(SPOIL).await;
         // If no transaction is open any more, each later statement of the caller would commit by itself. So
         // `END_SESSION` ends the session. In an aborted transaction, the server refuses `END_SESSION`.

@@ -1,4 +1,4 @@
-//! Which connection an operation takes, and how long it is retried.
+//! Chooses the connection for a request, and retries the request.
 
 use std::time::{Duration, Instant};
 

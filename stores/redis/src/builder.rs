@@ -121,11 +121,12 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Lets a claim count as granted, a step as recorded, and a result as recorded or replayed, only if
-    /// `count` replicas have acknowledged the data within `timeout`. The server command is `WAIT`, with the
-    /// timeout in whole milliseconds (rounded down, at least 1). If fewer replicas have acknowledged the
-    /// data, the error is [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner
-    /// may send the request again.
+    /// Makes the store wait for replicas. The store reports a claim as granted, a step as recorded, and a
+    /// result as recorded or replayed, only if `count` replicas have acknowledged the data. It waits for them
+    /// with the server command `WAIT`, for at most `timeout` (in whole milliseconds, rounded down, at least
+    /// 1). If fewer replicas have acknowledged the data by then, the error is
+    /// [`OutcomeUnknown`](idem_core::StoreErrorKind::OutcomeUnknown), and the same owner may send the request
+    /// again.
     ///
     /// Operations that wait for replicas use a separate connection, in batches (on a cluster, one by one).
     /// Renewals and releases do not wait. A failover may promote a replica that has not acknowledged, so this
@@ -139,10 +140,10 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the URL
-    /// is not valid, the user is refused, or the server is a replica or older than Redis 7.0.
-    /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
-    /// operation timeout.
+    /// - [`Configuration`](idem_core::StoreErrorKind::Configuration): a setting is out of its range, the URL
+    ///   is not valid, the server refuses the user, or the server is a replica or older than Redis 7.0.
+    /// - [`Unavailable`](idem_core::StoreErrorKind::Unavailable): the store cannot reach the server within
+    ///   the operation timeout.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let prefix = Prefix::new(&self.prefix)?;

@@ -1,11 +1,11 @@
 //! Connections to the server, and when to replace one.
 //!
-//! This module knows nothing about records. The stores' own runtime drives the shared connection, so that a
-//! caller whose thread is blocked or whose runtime ended does not delay other callers. The faster connections
-//! are in `runtime_connections`.
+//! This module knows nothing about records. The stores' own runtime drives the shared connection, so a caller
+//! with a blocked thread or an ended runtime does not delay other callers. The faster connections are in
+//! `runtime_connections`.
 //!
-//! The client's own `ConnectionManager` is not used. It keeps a connection that no longer answers, or whose
-//! server was a master and became a replica, and it retries by itself in addition to `retried`.
+//! The client's own `ConnectionManager` is not used. It keeps a connection even if the server no longer
+//! answers or has become a replica. It also retries by itself, in addition to `retried`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,8 +27,8 @@ use idem_store_kit::own_runtime::apart;
 /// How many requests a connection queues before callers wait for space.
 const QUEUE: usize = 1_024;
 
-/// How old a connection may become before it is replaced, because the server's name, or the sentinels, may
-/// lead to another server by then.
+/// The store replaces a connection of this age, because the server's name or the sentinels may lead to
+/// another server now.
 const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// How old a connection must be before a `NOREPLICAS` error makes the store open a new connection, which may
@@ -69,7 +69,7 @@ pub(super) fn is_too_old(opened: Instant) -> bool {
     opened.elapsed() >= GREATEST_AGE
 }
 
-/// A connection to one server, which is replaced when it no longer works or is too old.
+/// A connection to one server. It is replaced when it no longer works or is too old.
 pub(super) struct Reconnecting {
     pub(super) source: Arc<Source>,
     pub(super) answer_within: Duration,

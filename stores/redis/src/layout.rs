@@ -21,7 +21,6 @@ use super::fields::{
     LEASE_UNTIL, OWNER, RELEASED, RETRY_AT, STATE, THIS_VERSION, TTL,
 };
 
-/// The record in `bytes`.
 pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
     if bytes.first().is_some_and(|version| *version != THIS_VERSION) {
         return Err(StoreError::corrupt_record(
@@ -36,7 +35,7 @@ pub(super) fn decode(bytes: Vec<u8>) -> Result<Record, StoreError> {
 pub(super) const LONGEST_HEAD: usize = FINGERPRINT.end;
 
 /// Decodes the first [`LONGEST_HEAD`] bytes of a record of `length` bytes. Returns the record without its
-/// steps and with an empty value, and the number of bytes that it left out.
+/// steps and with an empty value, and how many bytes the value or the steps have.
 pub(super) fn decode_head(mut bytes: Vec<u8>, length: u64) -> Result<(Record, u64), StoreError> {
     let has_fingerprint = bytes.get(FLAGS.start).is_some_and(|flags| flags & FLAG_FINGERPRINT != 0);
     let head = if has_fingerprint { FINGERPRINT.end } else { HEADER };
@@ -52,7 +51,6 @@ pub(super) fn damaged() -> StoreError {
     )
 }
 
-/// The bytes of a field.
 fn field<const N: usize>(bytes: &[u8], place: Range<usize>) -> Option<[u8; N]> {
     bytes.get(place)?.try_into().ok()
 }
@@ -112,7 +110,6 @@ fn decode_first(mut bytes: Bytes) -> Option<Record> {
     )
 }
 
-/// Decodes steps until the end of the bytes.
 fn decode_steps(bytes: &mut Bytes) -> Option<Vec<RecordedStep>> {
     let mut steps = Vec::new();
     while !bytes.is_empty() {
@@ -141,7 +138,6 @@ const STATES: [(u8, State); 5] = [
     (IN_DOUBT, State::InDoubt),
 ];
 
-/// The state for this byte.
 pub(super) fn state(byte: u8) -> Option<State> {
     STATES.iter().find(|known| known.0 == byte).map(|known| known.1)
 }

@@ -57,11 +57,13 @@ use idem_store_kit::retry::retried;
 
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
-/// Each change of a record is one call of a script with one key, in one round trip, by the server's clock. A
-/// claim on a key whose result this process has seen reads the record first (unless the store waits for
-/// replicas), and needs no script if the record has a result. The expiry of a key on the server is the end of
-/// the record's retention, never of its lease: a record exists until its `expires_at`, to the millisecond. A
-/// key in doubt, or in flight under the in-doubt policy, has no expiry.
+/// Each change of a record is one call of a script with one key, in one round trip, by the server's clock. If
+/// this process has seen a result of a key, a claim of this key first reads the record, and needs no script
+/// if the record has a result. (A store that waits for replicas does not read first.)
+///
+/// The expiry of a key on the server is the end of the record's retention, never of its lease: a record
+/// exists until its `expires_at`, to the millisecond. A key in doubt, or in flight under the in-doubt policy,
+/// has no expiry.
 ///
 /// An acknowledged operation survives what the server's data survives: a restart only with `appendonly`, and
 /// the loss of the master only with [`wait_replicas`](RedisStoreBuilder::wait_replicas).
@@ -148,9 +150,9 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only the version that was read (of an unreadable record, any version). Otherwise a request
-        // that this store or the client of a cluster repeats could delete the record of a claim that came in
-        // between.
+        // Deletes only the version that was read. This store and the client of a cluster repeat requests, and
+        // a repeated deletion must not delete the record of a claim that came in between. An unreadable
+        // record has no known version, so it is deleted as it is.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {

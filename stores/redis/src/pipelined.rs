@@ -39,8 +39,8 @@ const UNSEEN: usize = MOST_BYTES / 8;
 /// A request with more bytes is always sent by itself, because a pipeline copies its requests.
 const LARGE: usize = 16 << 10;
 
-/// How long the task that is to send the waiting requests may take. Another task that does not yield the
-/// thread may delay it. After this time, the next request starts a second task for the waiting requests.
+/// How long a task may take to send the waiting requests. If another task does not yield the thread, it may
+/// delay this task. After this time, the next request starts a second task for the waiting requests.
 const HELD_UP: Duration = Duration::from_millis(5);
 
 pub(super) struct Pipelined {
@@ -267,7 +267,7 @@ impl Drop for Serving {
     }
 }
 
-/// Lets the other ready tasks run, which may add requests.
+/// Lets the other ready tasks run first, because they may add requests.
 ///
 /// With tokio's `yield_now`, a task stays on its thread, even if another task blocks that thread. With this
 /// function, another thread can take the task.

@@ -112,7 +112,6 @@ pub(super) fn answer(request: &Request, answer: Value) -> Result<Answer, StoreEr
     })
 }
 
-/// The record that was read.
 pub(super) fn record(answer: Value) -> Result<Option<Record>, StoreError> {
     match answer {
         Value::Nil => Ok(None),

@@ -23,9 +23,9 @@ use super::pipelined::Pipelined;
 use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
-/// How many runtimes can have a connection. Any further runtimes use the stores' own connection. A new
-/// connection does not evict another one, because with one runtime too many, each operation would then open a
-/// new connection.
+/// How many runtimes can have a connection. Any further runtimes use the stores' own connection. They do not
+/// take the place of another runtime: with one runtime too many, each operation would then open a new
+/// connection.
 const MOST: usize = 256;
 
 /// How long a connection may be idle before it is closed. This also closes the connections of runtimes that

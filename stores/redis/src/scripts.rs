@@ -51,8 +51,8 @@ fn with_numbers(script: &str) -> String {
 }
 
 impl Stored {
-    /// A request that calls the script for one key with these arguments, the largest of which has about
-    /// `room` bytes.
+    /// Builds a request that calls the script for one key with these arguments. The largest argument has
+    /// about `room` bytes.
     pub(super) fn call(&'static self, key: &[u8], room: usize, arguments: impl ToRedisArgs) -> Request {
         let mut call = Cmd::with_capacity(8, key.len() + room + 224);
         call.arg("EVALSHA").arg(self.script.get_hash()).arg(1).arg(key).arg(arguments);

@@ -15,15 +15,15 @@ use idem_core::RecordKey;
 use idem_core::protocol::{self, Fence, Record, Request, State, Transition};
 use idem_store_kit::step_bytes;
 
-/// The time at which a purge first reads a new record: its creation plus its ttl, because it cannot expire
-/// earlier. If a later change makes it expire earlier, `bring_forward` sets an earlier time.
+/// The time at which a purge first reads a new record: its creation plus its ttl. A new record does not
+/// expire before this time. If a later change makes it expire earlier, `bring_forward` sets an earlier time.
 const PURGE_AT: &str = "min(?12 + ?9, 9223372036854775807)";
 /// The records that a purge must read at the time ?1, at most ?2.
 const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2";
 /// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// Upper limit of the records in memory, which take some megabytes. Other records are read from the file.
+/// Upper limit for the number of records in memory. So many records take some megabytes.
 const MOST_HELD: usize = 4_096;
 
 /// The writer's statements on one connection, and its knowledge of the file.
@@ -99,7 +99,7 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    /// Ends a transaction that failed, and returns whether it has ended.
+    /// Rolls back a transaction that failed. Returns whether the transaction has ended.
     pub(super) fn roll_back(&self) -> bool {
         self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok()
     }
@@ -145,9 +145,9 @@ impl<'c> Session<'c> {
         Ok(answer)
     }
 
-    /// Writes a record in place of the record that was found for its key, or as a new record. Returns whether
-    /// the record was written; a key that already has a record gets no new one. A transition adds one step or
-    /// removes all; the triggers of the layout delete the removed steps.
+    /// Writes the record in place of `old`, or inserts it if `old` is `None`. Returns whether a row was
+    /// written: an insert writes nothing if the key already has a record. A transition adds one step or
+    /// removes all steps. The triggers of the layout delete removed steps.
     fn put(
         &mut self,
         key: &RecordKey,

@@ -1,4 +1,5 @@
-//! Opening a store: its settings, their limits, and its thread. This module knows no operation but the purge.
+//! Opening a store: its settings, their limits, and its thread. The only operation that this module knows is
+//! the purge.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,13 +70,16 @@ impl SqliteStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, the path
-    /// is not that of a file, the file belongs to another program or a newer version, or its disk allows no
-    /// write-ahead log. Also if [`must_exist`](Self::must_exist) is set, and the file is missing or has an
-    /// older layout. [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the file cannot be opened,
-    /// created or written now, or stays locked. [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord)
-    /// if it is damaged. A file that belongs to another program or a newer version, or is damaged, stays
-    /// unchanged.
+    /// - [`Configuration`](idem_core::StoreErrorKind::Configuration): a setting is out of its range, the path
+    ///   is not valid or leads to something other than a file, the file belongs to another program or a newer
+    ///   version, or its disk allows no write-ahead log. With [`must_exist`](Self::must_exist), also: the
+    ///   file is missing or has an older layout.
+    /// - [`Unavailable`](idem_core::StoreErrorKind::Unavailable): the file cannot be opened, created or
+    ///   written now, or it stays locked.
+    /// - [`CorruptRecord`](idem_core::StoreErrorKind::CorruptRecord): the file is damaged.
+    ///
+    /// The store does not change a file that is damaged, or that belongs to another program or a newer
+    /// version.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         self.check().map_err(StoreError::configuration)?;
         let path = std::path::absolute(&self.path).map_err(|error| {

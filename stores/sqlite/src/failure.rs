@@ -20,11 +20,10 @@ pub(super) enum Reach {
     /// Only one operation. The other operations of the same transaction may succeed.
     Operation,
     Transaction,
-    /// The connection should be opened again.
+    /// Everything on this connection. The file must be opened again.
     Connection,
 }
 
-/// How much fails because of this error.
 pub(super) fn reach(error: &Error) -> Reach {
     match code(error) {
         Some(
@@ -61,8 +60,8 @@ pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error for an operation that was not applied. Damage is not an outage, because a retry does not repair
-/// it, and the record may exist without being readable.
+/// The error for an operation that was not applied. A damaged file is not reported as unavailable, because a
+/// retry does not repair it, and the record may exist without being readable.
 pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     let meaning = match code(&error) {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path),
@@ -78,7 +77,6 @@ pub(super) fn not_applied_on(connection: &Connection, path: &Path, error: Error)
     if is_header { damaged(path).with_source(error) } else { not_applied(path, error) }
 }
 
-/// The error for a damaged file.
 pub(super) fn damaged(path: &Path) -> StoreError {
     StoreError::corrupt_record(advice(path, Some(ErrorCode::DatabaseCorrupt)))
 }

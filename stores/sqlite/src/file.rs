@@ -1,9 +1,9 @@
 //! The database file: whether the path still names this file, and the connections that read it.
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
-//! records. So every use first checks whether the path still names the file that was opened. A read uses the
-//! check of another read if that is less than a millisecond old, because a check takes a quarter of the time
-//! of a read.
+//! records. So every use first checks whether the path still names the file that was opened. A check takes a
+//! quarter of the time of a read, so a read uses the check of another read if this check is less than a
+//! millisecond old.
 
 use std::fs::{Metadata, metadata, read_link};
 use std::path::{Path, PathBuf};
@@ -60,7 +60,6 @@ pub(super) fn log_path(path: &Path) -> PathBuf {
     file
 }
 
-/// The file's write-ahead log, if there is one.
 fn log_of(path: &Path) -> Option<Metadata> {
     metadata(log_path(path)).ok().filter(Metadata::is_file)
 }
@@ -82,8 +81,8 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Closes a connection to a file that the path no longer leads to, without touching the log beside the
-/// present file.
+/// Closes a connection to a file that is no longer at the path. Does not touch the log of the file that is at
+/// the path now.
 pub(super) fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     drop(connection);
@@ -210,7 +209,6 @@ impl DatabaseFile {
         Ok(connection)
     }
 
-    /// Closes the connections for reads.
     pub(super) fn close_readers(&self) {
         self.lock().idle.clear();
     }

@@ -46,12 +46,15 @@ use rusqlite::Connection;
 /// systems do not keep SQLite's locks.
 ///
 /// The store deletes expired records when it opens the file and about every 5 seconds, and reuses their
-/// space. Nothing needs to call `purge`. The store refuses a file that another program made. Do not use the
-/// store's file for anything else. You can read this file with the `sqlite3` tool, even while it is in use
-/// (tables `idem_records` and `idem_steps`). To copy the file, use that tool's `.backup`. To move the file,
-/// first end the processes that use it. A process that uses the store must not open the file as a regular
-/// file too, because on Unix, closing a regular file would end SQLite's locks. Never delete the `-wal` file
-/// beside the database, because the `-wal` file has the newest operations.
+/// space. Nothing needs to call `purge`.
+///
+/// The store refuses a file that another program made. Do not use the store's file for anything else. You can
+/// read this file with the `sqlite3` tool, even while it is in use (tables `idem_records` and `idem_steps`).
+/// To copy the file, use that tool's `.backup`. To move the file, first end the processes that use it. Never
+/// delete the `-wal` file beside the database, because the `-wal` file has the newest operations.
+///
+/// A process that uses the store must not also open the file as a regular file. On Unix, closing this regular
+/// file would end SQLite's locks.
 ///
 /// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
 /// another database of idem is in its place without the log of the previous file. The store creates nothing
@@ -59,7 +62,7 @@ use rusqlite::Connection;
 /// restore a backup, end all processes and move `-wal` and `-shm` away.
 ///
 /// A handle is cheap to clone. Dropping the last handle finishes the waiting operations, except claims whose
-/// callers are gone. That blocks for a flush to disk, or at most for the busy timeout if another program
+/// callers are gone. The drop blocks for a flush to disk, or at most for the busy timeout if another program
 /// holds a lock.
 ///
 /// ```
@@ -101,8 +104,8 @@ impl SqliteStore {
         SqliteStoreBuilder::new(path.as_ref())
     }
 
-    /// Reads without the writer. If that fails, asks the writer, which opens the new file if the file was
-    /// replaced, or returns the error.
+    /// Reads without the writer. If the read fails, sends an empty purge to the writer, and then reads again.
+    /// For the purge, the writer opens the file again if it was replaced, or returns the error.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);
@@ -188,8 +191,8 @@ impl Drop for Inner {
         // The readers are closed first, so that the writer is the last to close the file.
         self.file.close_readers();
         self.queue.close();
-        // If an answer drops the last handle, this drop may run on the thread that sent the answer. That
-        // thread then ends by itself.
+        // If an answer drops the last handle, this drop may run on the writer's own thread, which sends the
+        // answers. That thread cannot wait for itself, and ends by itself.
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -28,11 +28,11 @@ const BATCH_TIME: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How many records one operation of a purge deletes at most.
 pub(super) const PURGE_BATCH: usize = 512;
-/// The writer waits for expected operations for the duration of a commit divided by this number.
+/// To collect the expected operations, the writer waits for the duration of a commit divided by this number.
 const PATIENCE: u32 = 4;
-/// Upper limit of that wait.
+/// The longest wait for expected operations.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(5);
-/// The shortest useful wait. To fall asleep and wake up takes longer than a shorter wait would last.
+/// The shortest useful wait. Falling asleep and waking up take longer than a shorter wait.
 const SHORTEST_PATIENCE: Duration = Duration::from_micros(50);
 
 /// An operation for the writer.
@@ -43,7 +43,6 @@ pub(super) enum Op {
     Purge(usize),
 }
 
-/// The answer to an operation.
 pub(super) enum Answer {
     Applied(protocol::Answer),
     Forgotten(bool),
@@ -92,7 +91,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace after a commit that took this long, with this number of operations in it or waiting after it.
+    /// The pace after a commit that took the time `commit`. `operations` counts the operations in the commit,
+    /// and those that wait after it.
     pub(super) fn after(commit: Duration, operations: usize) -> Self {
         let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
         let is_worth_it = patience >= SHORTEST_PATIENCE;
@@ -279,7 +279,6 @@ impl Queue {
         self.fail(error, |ticket| ticket.deadline <= now);
     }
 
-    /// Fails all waiting operations.
     pub(super) fn fail_all(&self, error: &StoreError) {
         self.fail(error, |_| true);
     }

@@ -25,7 +25,6 @@ const NUMBER_OF_COLUMNS: usize = 16;
 /// counted, because the number in a damaged row may be wrong.
 const MOST_BLANKS: usize = 65_536;
 
-/// Finds a record and its rowid by scope and key.
 static FIND: LazyLock<String> =
     LazyLock::new(|| format!("SELECT {COLUMNS}, rowid FROM idem_records WHERE scope = ?1 AND key = ?2"));
 
@@ -33,10 +32,8 @@ static FIND: LazyLock<String> =
 const FIND_REPLAY: &str = "SELECT state, attempt, fingerprint, tombstone, completed_at, expires_at, result \
      FROM idem_records WHERE scope = ?1 AND key = ?2";
 
-/// Finds the steps of a record.
 const FIND_STEPS: &str = "SELECT step FROM idem_steps WHERE scope = ?1 AND key = ?2 ORDER BY position";
 
-/// Finds one step of a record.
 const FIND_STEP: &str = "SELECT step FROM idem_steps WHERE scope = ?1 AND key = ?2 AND position = ?3";
 
 /// The parameters of a statement for one key.
@@ -83,7 +80,8 @@ impl From<Unreadable> for RowError {
 
 pub(super) type Result<T> = std::result::Result<T, RowError>;
 
-/// The value, or the error for the record of this key; fails if SQLite failed.
+/// Separates the two causes of a [`RowError`]: an error of SQLite is the outer error, and the error for an
+/// unreadable record of this key is the inner one.
 pub(super) fn for_key<T>(
     value: Result<T>,
     key: &RecordKey,
@@ -187,7 +185,8 @@ fn word<W: Word>(
     })
 }
 
-/// The record, without its steps, in a row that begins with [`COLUMNS`], and the number of its steps.
+/// Reads a row that begins with [`COLUMNS`]. Returns the record without its steps, and the number of its
+/// steps.
 pub(super) fn read(row: &Row<'_>) -> Result<(Record, usize)> {
     let number_or_word = |index: usize| match NAMES[index] {
         "state" => word(row, index, "state", State::from_word),
@@ -200,14 +199,14 @@ pub(super) fn read(row: &Row<'_>) -> Result<(Record, usize)> {
     Ok((columns.record()?, steps.ok_or(Unreadable("steps"))?))
 }
 
-/// The step in the row of a single step.
+/// Reads a row of [`FIND_STEPS`] or [`FIND_STEP`].
 fn read_step(row: &Row<'_>) -> Result<RecordedStep> {
     let step = bytes(row, 0, "steps")?.map(Bytes::copy_from_slice);
     Ok(step.and_then(step_bytes::decode).ok_or(Unreadable("steps"))?)
 }
 
-/// Runs a statement whose parameters are [`COLUMNS`] and these other values, and returns whether it wrote the
-/// row.
+/// Runs a statement whose parameters are the values of [`COLUMNS`], followed by `others`. Returns whether the
+/// statement wrote the row.
 pub(super) fn write(
     statement: &mut Statement<'_>,
     record: &Record,

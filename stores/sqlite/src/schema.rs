@@ -22,9 +22,9 @@ const APPLICATION_ID: i64 = 0x6964_656d;
 /// The steps that make the layout, beginning with an empty file; `user_version` counts the steps that a file
 /// has. A change of the layout is one more step, which also adapts the existing records.
 ///
-/// Each step is a transaction. SQLite cannot build an index while another connection writes, so all writers
-/// wait for a step with an index (a second for a million records) or fail after their busy timeout. Replays
-/// continue.
+/// Each step is a transaction. A step that builds an index takes a second for a million records. Other
+/// writers wait for the end of a step, or fail after their busy timeout, because SQLite allows one writer at
+/// a time. Replays continue.
 pub(super) const LAYOUT: &[&str] = &["
     CREATE TABLE idem_records (
         scope        TEXT    NOT NULL,
@@ -141,9 +141,8 @@ pub(super) fn open(path: &Path, opening: Opening) -> Result<(Connection, Identit
 
 fn refused(path: &Path, opening: Opening, error: rusqlite::Error) -> StoreError {
     match failure::code(&error) {
-        // With `UseAgain`, the store has used the file before, so the file is damaged. With another purpose
-        // this is not known, so the file may also be another program's. (A store with `must_exist` always has
-        // `Examine`.)
+        // The file may be another program's. With `UseAgain`, the store has used the file before, so the file
+        // is damaged.
         Some(ErrorCode::NotADatabase | ErrorCode::Unknown) if opening.purpose != Purpose::UseAgain => {
             foreign(path, "it is no SQLite database, or its header is damaged").with_source(error)
         }
@@ -223,7 +222,7 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
         return Err(Refusal::Moved);
     }
     connection.busy_timeout(opening.until.saturating_duration_since(Instant::now()))?;
-    // Closing must not move another program's log into its database.
+    // Until the owner of the file is known, closing the connection must not write the log into the database.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     if connection.is_readonly("main")? {
         let error = StoreError::unavailable(format!(
@@ -293,7 +292,8 @@ fn incomplete(path: &Path, version: usize, complete: usize) -> StoreError {
     })
 }
 
-/// The version of the layout; 0 if there is none yet.
+/// Returns the version of the layout, or 0 if there is none yet. Refuses a file of another program or a newer
+/// version.
 fn inspect(connection: &Connection, path: &Path, layout: &[&str]) -> Result<usize, Refusal> {
     let number = |sql: &str| connection.query_row(sql, (), |row| row.get::<_, i64>(0));
     let application = number("PRAGMA application_id")?;

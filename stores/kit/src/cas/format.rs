@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | version, 1 |
 //! | then | scope; key |
-//! | then | 13 numbers of 8 bytes; in the last three, 0 means none, and any other number is one more than the value |
+//! | then | 13 numbers of 8 bytes; the last three are 0 for no value, otherwise the value plus one |
 //! | then | owner, fingerprint, result; the steps |
 //!
 //! Numbers are big-endian. Before each text and each byte string, 4 bytes contain its length plus one, or 0
@@ -49,8 +49,8 @@ impl ObjectName {
     }
 }
 
-/// The text in characters that every service accepts in a name. Two different texts have different names,
-/// even in a folder that treats `a` and `A` as one name.
+/// Encodes the text with characters that every service accepts in a name. Two different texts get different
+/// names, even in a folder that treats `a` and `A` as one name.
 pub(super) fn part(text: &str) -> String {
     let encoded = |byte| match byte {
         b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' => char::from(byte).to_string(),
@@ -62,7 +62,6 @@ pub(super) fn part(text: &str) -> String {
     if part.len() <= LONGEST_PART { part } else { format!("=s{:X}", digest()) }
 }
 
-/// The bytes of a record.
 pub(super) fn encode(key: &RecordKey, record: &Record) -> Bytes {
     let mut out = vec![VERSION];
     put(&mut out, Some(key.scope().as_str().as_bytes()));
@@ -114,7 +113,6 @@ pub(super) fn take_key(bytes: &mut &[u8]) -> Option<RecordKey> {
     listing::name(str::from_utf8(scope).ok()?, str::from_utf8(key).ok()?)
 }
 
-/// The key and the record in these bytes.
 pub(super) fn decode(mut bytes: &[u8]) -> Result<(RecordKey, Record), Unreadable> {
     if bytes.first() != Some(&VERSION) {
         return Err(Unreadable("version"));

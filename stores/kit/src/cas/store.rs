@@ -17,10 +17,9 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// A purge deletes a forgotten record only when its fence, which is a time, is older than this. The service
-/// itself deletes an object at the earliest this long after the last write, even if the record has expired.
-/// Otherwise the record's fence would be lost too early, and a writer whose clock is behind could give a
-/// lower fence.
+/// How long a fence is kept at least, so that a writer whose clock is behind does not give a lower fence. A
+/// fence is a time: a purge deletes a forgotten record only when its fence is older than this. The service
+/// deletes an object by itself only when its last write is older than this, even if the record has expired.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// How many claims of this process are remembered at most, with their revisions.
@@ -152,7 +151,6 @@ impl<C: CompareAndSwap> CasStore<C> {
     }
 }
 
-/// This machine's time.
 fn now() -> Timestamp {
     Timestamp::default().after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
@@ -294,7 +292,6 @@ impl<C: CompareAndSwap> CasStore<C> {
     }
 }
 
-/// The record in the object of a key.
 fn read<R>(key: &RecordKey, Version { bytes, revision }: Version<R>) -> Result<Versioned<R>, StoreError> {
     let (owner, record) = format::decode(&bytes).map_err(|wrong| wrong.error(key))?;
     if owner == *key { Ok((record, revision)) } else { Err(Unreadable("key").error(key)) }

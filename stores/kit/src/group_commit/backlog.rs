@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// A class whose recent batches had at most this many operations may start another batch while fewer than
-/// this many of its operations run. For any other class, the number of its running batches is limited.
+/// If the recent batches of a class had at most this many operations, another batch may start while fewer
+/// than this many operations of the class run. Otherwise only the number of running batches counts.
 const FEW: usize = 8;
-/// How many batches of renewals, and of reads, may run at a time when there are many operations. Two batches
-/// of reads may run, so that this process handles one while the server works on the other.
+/// How many batches of renewals, and of reads, may run at a time if the recent batches were larger than
+/// [`FEW`]. With two batches of reads, this process handles one while the server works on the other.
 const RENEWALS_ABREAST: usize = 1;
 const READS_ABREAST: usize = 2;
 /// If at least this many operations of one kind wait and they fill a batch, the batch does not wait for
@@ -58,10 +58,10 @@ pub struct Kind {
     pub most: usize,
     /// Which operations of one key may run at the same time.
     pub keys: Keys,
-    /// Whether operations of this kind start before older operations of other kinds. They have no such
-    /// priority right after a batch of this kind. The priority lets callers that get their answers send their
-    /// next requests in time for the next batch. Otherwise callers would form two groups that wait for the
-    /// disk in turns.
+    /// Whether operations of this kind start before older operations of other kinds, except right after a
+    /// batch of this kind. With this priority, callers get their answers early enough to send their next
+    /// requests for the next batch. Without it, callers would form two groups that wait for the disk in
+    /// turns.
     pub goes_first: bool,
 }
 
@@ -75,7 +75,6 @@ pub(super) struct Rules {
     pub(super) most_bytes: usize,
 }
 
-/// A batch under way.
 struct Flight {
     number: u64,
     class: Class,
@@ -93,7 +92,8 @@ pub(super) struct Backlog {
     rules: Rules,
     waiting: Vec<VecDeque<Waiting>>,
     flights: Vec<Flight>,
-    /// The keys that running batches have, and that no other batch may have.
+    /// The keys of running batches whose kind has [`Keys::OneBatch`]. No other such batch may have these
+    /// keys.
     taken: HashSet<RecordKey>,
     /// The approximate size of recent batches of each class.
     usual: [usize; 3],
@@ -102,7 +102,7 @@ pub(super) struct Backlog {
     next_number: u64,
 }
 
-/// A batch, and its number while it runs.
+/// A batch that a worker has taken. The number identifies the batch while it runs.
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) kind: usize,
@@ -133,7 +133,6 @@ impl Backlog {
         self.waiting[(self.rules.kind)(ticket.operation())].push_back(ticket);
     }
 
-    /// Whether any operation waits.
     pub(super) fn has_waiting(&self) -> bool {
         self.waiting.iter().any(|tickets| !tickets.is_empty())
     }
@@ -294,7 +293,6 @@ impl Backlog {
         expired
     }
 
-    /// Takes all operations that wait.
     pub(super) fn take_all(&mut self) -> Vec<Waiting> {
         self.waiting.iter_mut().flat_map(std::mem::take).collect()
     }

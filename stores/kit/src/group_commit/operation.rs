@@ -37,7 +37,7 @@ pub enum Answer {
 /// The grant that a claim would get.
 #[derive(Debug)]
 pub struct Seen {
-    /// The present record, without its steps or with empty ones in their place.
+    /// The present record. Its steps are missing, or empty steps replace them.
     pub old: Option<Record>,
     /// The record that the claim would write.
     pub new: Record,
@@ -71,7 +71,7 @@ impl Operation {
         matches!(self.op, Op::Get | Op::Apply(Claim(_) | RecordStep(_) | Complete(_)))
     }
 
-    /// Whether this operation must not be repeated after this error, because a second `forget` might delete a
+    /// Whether this operation is a `forget` that may have been applied. A second `forget` might delete a
     /// record that was claimed in between.
     pub(super) fn must_not_be_repeated(&self, error: &StoreError) -> bool {
         matches!(self.op, Op::Forget) && error.is_outcome_unknown()
@@ -93,8 +93,8 @@ pub struct Ticket {
     pub operation: Arc<Operation>,
     /// Whether an earlier attempt left the operation without an answer.
     pub is_repeated: bool,
-    /// Whether an attempt that left the operation without an answer may have applied it. For example, a
-    /// statement for several operations may have applied only some of them.
+    /// Whether such an attempt may have applied the operation. For example, a statement for several
+    /// operations may have applied only some of them.
     pub may_be_done: Arc<AtomicBool>,
 }
 
@@ -117,7 +117,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// This operation, which must begin by `deadline`, and the receiver of its answer.
+    /// Returns the waiting operation and the receiver of its answer. The operation must begin by `deadline`.
     pub(super) fn new(
         operation: Arc<Operation>,
         deadline: Instant,
@@ -160,7 +160,6 @@ impl Waiting {
 /// The answers to a batch, in its order. `None` if an operation has no answer yet and must be repeated.
 pub type Answers = Vec<Option<Result<Answer, StoreError>>>;
 
-/// The error for a missing answer.
 pub(super) fn unanswered() -> StoreError {
     StoreError::outcome_unknown("the server answered fewer operations than the statement carried")
 }

@@ -24,8 +24,8 @@ const RUNTIMES: usize = 64;
 
 type Reply = Result<Answer, StoreError>;
 
-/// The queues of one store. When this value is dropped, running and waiting operations are still completed,
-/// except waiting ones that nobody needs.
+/// The queues of one store. After this value is dropped, running operations are still completed. Waiting
+/// operations still run, unless nobody needs them.
 pub struct Queues<S: Server>(Arc<Shared<S>>);
 
 pub(super) struct Shared<S: Server> {
@@ -42,8 +42,8 @@ pub(super) struct Queue<S: Server> {
     wake: Arc<Wake>,
     /// The queue of the stores' own runtime; `None` in that queue itself.
     own: Option<Arc<Self>>,
-    /// Whether a worker panicked in this runtime, probably because the runtime has no network. Its callers
-    /// then use the queue of the stores' own runtime.
+    /// Whether a worker panicked in this runtime, probably because the runtime has no network. If so, callers
+    /// in this runtime use the queue of the stores' own runtime.
     is_unfit: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct State<S: Server> {
     pub(super) idle: Vec<(S::Session, Instant)>,
     /// How many workers and lingering attempts there are. Each may have a session.
     busy: usize,
-    /// How many workers will look for work.
+    /// How many workers are about to look for work.
     looking: usize,
     /// Attempts that took too long; the server may still work on them.
     lingering: Vec<Arc<Lingering>>,
@@ -126,8 +126,8 @@ fn ask_again<S: Server>(
     })
 }
 
-/// Waits for the answer to an operation in the queue. If this future is dropped, an operation that runs
-/// continues. An operation that still waits then runs only if others need its effect.
+/// Waits for the answer to an operation in the queue. If this future is dropped, a running operation
+/// continues, and a waiting operation runs only if others need its effect.
 async fn answered(reply: oneshot::Receiver<Reply>) -> Reply {
     reply.await.unwrap_or_else(|_| Err(StoreError::outcome_unknown("the work on it was broken off")))
 }
@@ -137,8 +137,8 @@ impl<S: Server> Shared<S> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an operation into the queue of the caller's runtime if such operations run there. Otherwise, or
-    /// if `apart` is `true`, puts it into the queue of the stores' own runtime.
+    /// Puts an operation into the queue of the caller's runtime. If `apart` is `true`, or if callers do not
+    /// run this operation themselves, puts it into the queue of the stores' own runtime.
     fn ask_once(
         self: &Arc<Self>,
         operation: &Arc<Operation>,
@@ -163,7 +163,7 @@ impl<S: Server> Shared<S> {
         if let Some(queue) = queues.iter().find(|queue| queue.runtime.id() == id) {
             return if queue.is_unfit.load(Ordering::Relaxed) { own } else { queue.clone() };
         }
-        // Removes queues that are not in use, because their runtimes may have ended.
+        // Removes unused queues, because their runtimes may have ended.
         queues.retain(|queue| {
             queue.is_own() || queue.is_unfit.load(Ordering::Relaxed) || queue.lock().is_at_work()
         });
@@ -234,8 +234,8 @@ impl<S: Server> Queue<S> {
         answered
     }
 
-    /// Puts operations without an answer into the queue of the stores' own runtime. If this is that queue,
-    /// drops the operations, which fails them.
+    /// Puts operations without an answer into the queue of the stores' own runtime. If this already is that
+    /// queue, drops the operations, so they fail.
     pub(super) fn repeat_apart(&self, tickets: Vec<Waiting>) {
         let Some(own) = &self.own else { return };
         let mut state = own.lock();
@@ -245,16 +245,16 @@ impl<S: Server> Queue<S> {
         own.call(state, Instant::now());
     }
 
-    /// Whether only reads may start, because changes and lingering attempts use all sessions but one. That
-    /// session is kept for reads, because reads may be possible while nothing can be committed.
+    /// Whether only reads may start, because changes and lingering attempts use all sessions but one. The
+    /// last session is kept for reads, which may be possible even if nothing can be committed.
     fn lets_only_read(&self, state: &State<S>) -> bool {
         let changes = state.backlog.changes_under_way() + state.lingering.len();
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work and no worker is about to look for it. The watch checks again soon,
-    /// because the worker that is about to look may be in the LIFO slot of a blocked thread, from which no
-    /// other thread takes it.
+    /// Starts a worker if there is work and no worker is about to look for it. Wakes the watch, too: the
+    /// worker that is about to look may wait in the LIFO slot of a blocked thread, and no other thread takes
+    /// it from there.
     fn call(self: &Arc<Self>, state: MutexGuard<'_, State<S>>, now: Instant) {
         if !state.backlog.has_waiting() {
             return;
@@ -329,7 +329,7 @@ impl<S: Server> Queue<S> {
 
 /// An attempt that took too long and still runs.
 pub(super) struct Lingering {
-    /// The server's name for its session.
+    /// The server's name for the session of the attempt.
     name: String,
     /// Notified to end the attempt.
     end: Notify,
@@ -358,8 +358,8 @@ impl<S: Server> Queue<S> {
         });
     }
 
-    /// Asks the server from time to time whether it still works on attempts that took too long. Their
-    /// connections may be lost, and a server that restarted, or another server, does not know them.
+    /// Asks the server from time to time whether it still works on attempts that took too long. Otherwise the
+    /// store would not notice their end if a connection was lost, or if the server restarted or was replaced.
     pub(super) fn ask_about_lingering(self: &Arc<Self>, state: &mut State<S>) {
         if state.is_asking || state.lingering.is_empty() {
             return;

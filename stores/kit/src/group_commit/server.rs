@@ -10,7 +10,7 @@ use super::operation::{Answer, Answers, Operation, Ticket};
 /// Why an attempt failed.
 #[derive(Clone, Debug)]
 pub enum Failure {
-    /// Another transaction was first, or has a row locked. Nothing was applied, and another attempt may
+    /// Another transaction was first, or has a lock on a row. Nothing was applied, and another attempt may
     /// succeed at once.
     Raced(StoreError),
     /// The server refused the operation. Nothing was applied, and the session can be used again.
@@ -56,8 +56,8 @@ pub trait Server: Send + Sync + 'static {
     const CHANGES_ABREAST: usize = 1;
 
     /// Whether the stores' own runtime repeats the operations that a batch in a caller's runtime left without
-    /// an answer. Set this if a batch may hold locks between two exchanges. Otherwise, a caller that blocks
-    /// its thread would keep other processes waiting for these locks.
+    /// an answer. Set this if a batch may hold locks between two exchanges. A caller that blocks its thread
+    /// would otherwise keep other processes waiting for these locks.
     const REPEATS_APART: bool = false;
 
     /// The index of an operation's kind in [`KINDS`](Self::KINDS).
@@ -89,16 +89,16 @@ pub trait Server: Send + Sync + 'static {
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
-    /// The server's name for this session; `None` unless the server continues a statement, and keeps its
-    /// session, after the client is gone. If there is a name, an attempt that takes too long is not dropped.
-    /// The attempt continues and counts as a session until it ends, or until [`at_work`](Self::at_work) no
-    /// longer returns this name.
+    /// The server's name for this session, if the server continues a statement and keeps its session after
+    /// the client is gone; otherwise `None`. If there is a name, an attempt that takes too long is not
+    /// dropped. The attempt continues and counts as a session until it ends, or until
+    /// [`at_work`](Self::at_work) no longer returns this name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;
         None
     }
 
-    /// Returns the names in `names` of sessions on which the server still works.
+    /// Filters `names`: returns the names of the sessions on which the server still works.
     fn at_work(
         &self,
         session: &mut Self::Session,

@@ -206,8 +206,8 @@ impl<O: Opener> Connector<O> {
     }
 
     /// Purges at most `limit` records on a separate connection. `batch` gets the number of records to read,
-    /// at most `most`. It deletes those that have expired, and returns how many it read and how many it
-    /// deleted.
+    /// which is at most `most`. It deletes the expired records among them, and returns how many it read and
+    /// how many it deleted.
     ///
     /// # Errors
     ///

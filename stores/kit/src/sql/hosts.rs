@@ -50,7 +50,8 @@ impl Host {
         self.hosts.first.store(self.index, Ordering::Relaxed);
     }
 
-    /// If the next connections would try this server first, makes them try the server after it first.
+    /// Makes the next connections try the server after this one first, unless they already try another server
+    /// first.
     pub fn leave(&self) {
         let next = (self.index + 1) % self.hosts.count;
         let _ = self.hosts.first.compare_exchange(self.index, next, Ordering::Relaxed, Ordering::Relaxed);

@@ -16,7 +16,7 @@ use idem_test_servers::meter::Meter;
 use idem_test_servers::{DatabaseServer, Engine, until};
 use serde::{Deserialize, Serialize};
 
-/// The error text of the TLS library in use for a certificate that it refuses.
+/// A part of the TLS library's error text for a certificate that it refuses.
 pub(crate) const REFUSED: &str =
     if cfg!(feature = "native-tls") { "certificate verify failed" } else { "invalid peer certificate" };
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
@@ -211,9 +211,9 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
     assert!(matches!(answer, ClaimAnswer::Granted(_)), "{answer:?}");
 }
 
-/// Checks two rules about the time `purge_at`, when a purge looks at a record. A renewal or a result changes
-/// this time only if the record then expires before it. A purge that looks before the record expires sets
-/// `purge_at` to the time when the record expires.
+/// Checks two rules about `purge_at`, the time at which a purge looks at a record. First, a renewal or a
+/// result changes `purge_at` only if the record then expires earlier than that. Second, a purge that comes
+/// before the record expires sets `purge_at` to the time at which it expires.
 ///
 /// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
 /// the ttl of a record that never expires; a purge must be able to add that ttl to a time.

@@ -44,7 +44,7 @@ pub struct Opener {
 /// the session has the other settings, too.
 const MARK: &str = "idem.session";
 
-/// A name of the session that no other session of its server had or will have.
+/// An SQL expression for the name of a session. No other session of the server had or will have this name.
 const NAME: &str =
     "(SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid())";
 

@@ -63,7 +63,6 @@ pub(super) fn refuses_startup_options(error: &Error) -> bool {
     has_code(error, &["08P01", "0A000", "22023", "42704"])
 }
 
-/// Whether the server's error has one of these codes.
 pub(super) fn has_code(error: &Error, codes: &[&str]) -> bool {
     database(error).is_some_and(|error| codes.contains(&error.code()))
 }

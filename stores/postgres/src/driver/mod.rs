@@ -1,5 +1,5 @@
-//! The drivers in whose transactions the store and the outbox write. Connecting a driver takes one trait and
-//! about a page of code.
+//! The drivers in whose transactions the store and the outbox write. A further driver needs the
+//! implementation of one trait, about a page of code.
 //!
 //! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
 //! [`DriverTransaction`], or that dereferences mutably to such a type (an object of a pool, a wrapper of your
@@ -196,7 +196,7 @@ pub fn refused(code: Option<&str>, message: &str) -> StoreError {
 /// Ends the transaction on the server, so that the server accepts [`END_SESSION`]. Returns the error for a
 /// driver whose count of savepoints differs from the caller's.
 async fn displaced(tx: &mut impl DriverTransaction) -> Result<(), StoreError> {
-    // The driver may still have errors of earlier statements to return, so the statement is repeated.
+    // The driver may first return errors of earlier statements, so this statement is repeated.
     for _ in 0..3 {
         let _ = tx.execute("ROLLBACK").await;
     }

@@ -47,7 +47,7 @@ fn a_record_that_lives_longer_than_its_claim_said_is_deleted_when_it_ends() {
     session.commit().unwrap();
     granted(&mut session, "in doubt", &claim_request().with_on_crash(OnCrash::InDoubt));
     let set = |columns: &str| connection.execute(&format!("UPDATE idem_records SET {columns}"), ()).unwrap();
-    // Makes both records due, as if the time that their claims set were over.
+    // Makes both records due for a purge, although they have not expired.
     set("purge_at = 1");
     assert!(matches!(session.purge(10), Ok(Purged { count: 0, all: true })));
     let later = "SELECT count(*) FROM idem_records WHERE purge_at > ?1";

@@ -23,9 +23,9 @@ use tempfile::TempDir;
 use support::*;
 
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long after its timeout an operation may fail at the latest, because a busy machine may stop a thread.
-/// Together with [`PATIENCE`], this is the default timeout. So an operation that wrongly has the default
-/// timeout fails after this limit.
+/// An operation must fail within its timeout plus this time. The time is needed because a busy machine may
+/// stop a thread. [`PATIENCE`] plus this time is the default timeout, so an operation that wrongly uses the
+/// default timeout fails too late.
 const BOUND: Duration = Duration::from_secs(3);
 
 fn impatient(path: &Path) -> SqliteStore {

@@ -247,7 +247,7 @@ macro_rules! cases {
     };
 
     ($open:path, nested $($nested:ident)*) => {
-        /// How a body's nested `begin`, in its caller's transaction, fails to begin a nested transaction.
+        /// How a nested `begin` in a body goes wrong.
         #[derive(Clone, Copy, Debug)]
         #[allow(dead_code, reason = "a driver that may lose the caller's writes has not all of them")]
         enum Nested {
