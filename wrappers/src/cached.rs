@@ -85,15 +85,14 @@ impl From<usize> for Caching {
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
 /// After the store has answered a claim with a recorded result, later claims get that result from memory for
-/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer
-/// a claim
+/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. A claim goes to the
+/// store again
 ///
-/// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
-///   `forget` by another process takes effect with the next claim that goes to the store;
-/// - with another fingerprint. Such a claim goes to the store.
+/// - if it has another fingerprint;
+/// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later.
 ///
-/// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
-/// or after the record's `ttl` if the `ttl` is shorter.
+/// A `forget` by another process, and the expiry of a record, take effect with the next claim that goes to
+/// the store: after `ask_again_after`, or after the record's `ttl` if the `ttl` is shorter.
 ///
 /// All other requests go to the store. While the store is down, only results in memory are replayed.
 ///
@@ -197,16 +196,16 @@ impl Shared {
         self.entries.remove(key);
     }
 
-    /// Drops the cached result of a key when a `forget` begins, and again when it succeeds, fails or is
-    /// dropped, so that no result that was read before the deletion stays cached.
+    /// Drops the cached result of a key when a `forget` begins. The returned guard drops it again when the
+    /// `forget` succeeds, fails or is dropped. So no result from before the deletion stays cached.
     fn forgetting(&self, key: &RecordKey) -> ScopeGuard<(), impl FnOnce(())> {
         self.drop_entry(key);
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// The time until which memory may return this replay. The claim that it answered was sent at `asked`.
-    /// Memory may return it for `ask_again_after`, or for the record's `ttl` if that is shorter, counted from
-    /// `asked`. If the time is too late for an `Instant`, returns `None`, and the replay is not cached.
+    /// The end of the time in which memory may return this replay. The time begins at `asked`, when the claim
+    /// was sent to the store. It lasts for `ask_again_after`, or for the record's `ttl` if the `ttl` is
+    /// shorter. If the end is too late for an `Instant`, returns `None`, and the replay is not cached.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

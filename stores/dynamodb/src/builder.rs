@@ -25,7 +25,7 @@ impl DynamoDbStoreBuilder {
         Self { client, names: Names::new(table), settings: CasSettings::default() }
     }
 
-    /// The name of the partition key; `id` unless set. Its type must be string.
+    /// The name of the partition key; `id` unless set. The type of the key must be string.
     pub fn partition_key(mut self, name: &str) -> Self {
         self.names.partition_key = name.into();
         self

@@ -88,8 +88,8 @@ impl CompareAndSwap for Table {
             Some(seen) => {
                 request.condition_expression(unchanged()).expression_attribute_values(":seen", seen.clone())
             }
-            // The condition is that the key is free. A condition on the missing revision would also hold for
-            // an item of another program, and the request would overwrite that item.
+            // The condition is that the key is free. An item of another program has no revision either, so a
+            // condition on the revision alone would overwrite that item.
             None => request
                 .condition_expression("attribute_not_exists(#id)")
                 .expression_attribute_names("#id", &self.names.partition_key),

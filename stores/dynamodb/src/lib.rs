@@ -1,7 +1,7 @@
 //! Records in a DynamoDB table.
 //!
-//! Owns the requests and the table. [`idem_store_kit::cas`] decides about each operation, adds the declared
-//! clock skew, and retries.
+//! Owns the requests and the table. [`idem_store_kit::cas`] decides about each operation, takes the declared
+//! clock skew into account, and retries.
 
 mod builder;
 mod failure;

@@ -1,7 +1,7 @@
 //! Records in a key-value bucket of NATS JetStream.
 //!
 //! Owns the connection and the requests to the bucket. [`idem_store_kit::cas`] decides about each operation,
-//! adds the declared clock skew, and retries.
+//! takes the declared clock skew into account, and retries.
 
 mod bucket;
 mod builder;

@@ -1,7 +1,7 @@
 //! Records as objects of an object store, or as files of a folder.
 //!
 //! Owns the requests to the object store, and the files and locks of a folder. [`idem_store_kit::cas`]
-//! decides about each operation, adds the declared clock skew, and retries.
+//! decides about each operation, takes the declared clock skew into account, and retries.
 
 mod bucket;
 mod folder;

@@ -51,7 +51,6 @@ pub(crate) fn database(source: &Source) -> Result<String, StoreError> {
     })
 }
 
-/// Opens connections.
 #[derive(Clone)]
 pub(crate) struct Opener;
 
