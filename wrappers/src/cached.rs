@@ -67,8 +67,8 @@ impl Caching {
     /// How long a result may be replayed from memory, counted from the claim that got it from the store.
     /// After that time, a claim goes to the store again.
     ///
-    /// This time limits how long this process still replays a result after another process has forgotten the
-    /// key, or after the result has expired. With zero, every claim goes to the store.
+    /// If another process forgets the key, or the result expires, this process may still replay the result,
+    /// but no longer than this time. With zero, every claim goes to the store.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -84,11 +84,10 @@ impl From<usize> for Caching {
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// After the store has answered a claim with a recorded result, later claims get that result from memory for
-/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. A claim goes to the
-/// store again
+/// If the store answers a claim with a recorded result, memory answers later claims of the key with that
+/// result for a while ([`Caching::ask_again_after`]). Even within this time, a claim goes to the store
 ///
-/// - if it has another fingerprint;
+/// - if it has a fingerprint, and the claim that got the result had another fingerprint or none;
 /// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later.
 ///
 /// A `forget` by another process, and the expiry of a record, take effect with the next claim that goes to
@@ -136,8 +135,8 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
-/// The cache has one shard. Each of several shards would have only a part of `bytes`, and would admit no
-/// entry larger than its part.
+/// The cache has one shard. If it had several, each shard would have only a part of `bytes`, and would admit
+/// no entry larger than its part.
 fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
     let options =
         OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();

@@ -38,7 +38,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the marks that wrappers left in this store. Give the bare store, not a wrapped one.
+    /// Reads the marks that wrappers left in this store. `store` must be the bare store, without wrappers.
     ///
     /// # Errors
     ///

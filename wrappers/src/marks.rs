@@ -113,8 +113,8 @@ impl Marks {
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
         let (missing, is_marked) = compare(store, layer, marks).await?;
         if !is_marked && let Some(first) = marks.first() {
-            // If two processes start at once, one writes its mark, and the other reads that mark and compares
-            // it with its own marks.
+            // If two processes start at once, one of them writes its mark first. The other reads that mark
+            // and compares it with its own marks.
             let first = self.write(store, &name(layer.name, None)?, layer, first).await?;
             if !marks.contains(&first) {
                 return Err(layer.refusal());

@@ -23,9 +23,9 @@ use items::Table;
 ///
 /// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise one refused conditional write. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For all other keys, it
-/// expects a result if most of the other keys that it claimed lately already had one. A busy answer costs the
-/// same as a replay. DynamoDB charges a refused write as a write of the whole item. All steps of a record
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one. A busy answer costs
+/// the same as a replay. DynamoDB charges a refused write as a write of the whole item. All steps of a record
 /// together have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is

@@ -31,8 +31,8 @@ impl DynamoDbStore {
         self.check().await
     }
 
-    /// Checks that the table exists, that its key has the names from the builder, that time to live is
-    /// enabled for the attribute that this store writes, and that no two attributes have the same name.
+    /// Checks that the table exists, that its key has the names from the builder, and that no two attributes
+    /// have the same name. Also checks that time to live is enabled for the attribute that this store writes.
     ///
     /// The check needs the permissions `DescribeTable` and `DescribeTimeToLive`.
     ///

@@ -133,8 +133,8 @@ fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedS
     }
 }
 
-/// The answer that a claim would get. Writes nothing, even if the claim finds that the record is now in doubt
-/// or exhausted, because every later claim comes to the same decision.
+/// The answer that a claim would get. Writes nothing. If the record is now in doubt or exhausted, the row
+/// need not show it, because every later claim comes to the same decision.
 fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));

@@ -19,9 +19,9 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
 /// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For all other keys, it
-/// expects a result if most of the other keys that it claimed lately already had one. A read of a record goes
-/// to the leader of the bucket, because the replicas may be behind.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one. A read of a record
+/// goes to the leader of the bucket, because the replicas may be behind.
 ///
 /// # Clock
 ///

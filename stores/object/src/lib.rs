@@ -20,7 +20,8 @@ use idem_store_kit::own_runtime;
 use bucket::Bucket;
 use folder::Folder;
 
-/// The largest object. The limit is low, because each step, renewal and result writes the whole record.
+/// Upper limit for an object, in bytes. It is low, because each step, renewal and result writes the whole
+/// record.
 const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature
@@ -28,8 +29,8 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For all other keys, it
-/// expects a result if most of the other keys that it claimed lately already had one.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one.
 ///
 /// # Clock
 ///

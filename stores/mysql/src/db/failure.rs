@@ -35,7 +35,7 @@ mod number {
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin, because another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// The session is over, or the server refuses all statements, for example because it is a Galera node
+    /// The session is over, or the server refuses all statements. For example, the server is a Galera node
     /// that left its group (1047), or is in offline mode (3032). A new connection may lead to another server.
     pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
     /// Errors whose messages contain no values of the store.

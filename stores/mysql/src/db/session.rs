@@ -136,9 +136,9 @@ impl Session {
         answers
     }
 
-    /// Runs a statement that changes a table. It is not an error if a column or index already exists or is
-    /// already gone, because another process may have run the statement before. The statement waits only a
-    /// moment for transactions that use the table, because all statements of all processes queue behind it.
+    /// Runs a statement that changes a table. If a column or index already exists or is already gone, this is
+    /// not an error: another process may have run the statement before. The statement waits only a moment for
+    /// transactions that use the table, because all statements of all processes queue behind it.
     pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
         let set = if self.server.is_mariadb { ALTERS.0 } else { ALTERS.1 };
         match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
@@ -148,8 +148,8 @@ impl Session {
     }
 
     /// Whether claims, completions and reads are prepared statements. After the server has refused a prepared
-    /// statement, the session uses none any more, because the server may prepare no statements, or a proxy
-    /// may have sent the statement to another server.
+    /// statement, the session uses no more of them. Perhaps the server prepares no statements at all, or a
+    /// proxy has sent the statement to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }

@@ -59,7 +59,7 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
             taken(take(&other, &mut second, &free).await.1);
             grant(&other, &format!("{free}/claimed")).await;
         }
-        // Less than the operation timeout, which an operation that waits for a lock would use up.
+        // If an operation waited for a lock, it would use up its timeout of 30 s.
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         second.rollback().await.unwrap();
         tx.rollback().await.unwrap();
