@@ -1,4 +1,5 @@
-//! A mark: a record that a layer leaves in the store, so that a process with another key is refused.
+//! A mark: a record that a layer leaves in the store, so that a process with other encryption keys or another
+//! secret is refused.
 //!
 //! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a
 //! check value of that key, but never the key. A mark is an ordinary record under a scope that no operation

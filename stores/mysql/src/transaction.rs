@@ -22,7 +22,7 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Seen};
 use idem_store_kit::sql;
 
-/// How many times the claim is tried if another transaction changes the record first.
+/// Upper limit of the attempts to claim. An attempt fails if another transaction changes the record first.
 const ROUNDS: usize = 8;
 
 /// Ends the session and so the transaction, because the server has no other way to make a commit impossible.

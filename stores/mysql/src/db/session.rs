@@ -45,9 +45,9 @@ pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
-/// With one of these settings, a session uses no prepared statements. At the first, an isolation level, a
-/// statement reads uncommitted data. With the second, a format of the binary log, the store's writes at
-/// `READ COMMITTED` fail.
+/// With one of these settings, a session uses no prepared statements. The first is an isolation level, at
+/// which a statement reads uncommitted data. The second is a format of the binary log, with which the store's
+/// writes at `READ COMMITTED` fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
