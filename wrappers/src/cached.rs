@@ -67,8 +67,8 @@ impl Caching {
     /// How long a result may be replayed from memory, counted from the claim that got it from the store.
     /// After that time, a claim goes to the store again.
     ///
-    /// This time limits how long this process still replays a result after another process has forgotten the
-    /// key, or after the result has expired. With zero, every claim goes to the store.
+    /// If another process forgets the key, or the result expires, this process may still replay the result,
+    /// but no longer than this time. With zero, every claim goes to the store.
     pub const fn ask_again_after(mut self, time: Duration) -> Self {
         self.ask_again_after = time;
         self
@@ -84,16 +84,14 @@ impl From<usize> for Caching {
 /// A store whose recorded results are replayed from this process's memory: the return type of
 /// [`StoreExt::cached`](crate::StoreExt::cached). Feature `cache`.
 ///
-/// After the store has answered a claim with a recorded result, later claims get that result from memory for
-/// a while ([`Caching::ask_again_after`]), if they have the same fingerprint or none. Memory does not answer
-/// a claim
+/// If the store answers a claim with a recorded result, memory answers later claims of the key with that
+/// result for a while ([`Caching::ask_again_after`]). Even within this time, a claim goes to the store
 ///
-/// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later. A
-///   `forget` by another process takes effect with the next claim that goes to the store;
-/// - with another fingerprint. Such a claim goes to the store.
+/// - if it has a fingerprint, and the claim that got the result had another fingerprint or none;
+/// - after [`forget`](Store::forget) through this store or a clone, even if an older answer arrives later.
 ///
-/// The expiry of a record takes effect with the next claim that goes to the store: after `ask_again_after`,
-/// or after the record's `ttl` if the `ttl` is shorter.
+/// A `forget` by another process, and the expiry of a record, take effect with the next claim that goes to
+/// the store: after `ask_again_after`, or after the record's `ttl` if the `ttl` is shorter.
 ///
 /// All other requests go to the store. While the store is down, only results in memory are replayed.
 ///
@@ -137,8 +135,8 @@ impl Weighter<RecordKey, Entry> for Weight {
     }
 }
 
-/// The cache has one shard. Each of several shards would have only a part of `bytes`, and would admit no
-/// entry larger than its part.
+/// The cache has one shard. If it had several, each shard would have only a part of `bytes`, and would admit
+/// no entry larger than its part.
 fn cache(entries: usize, bytes: u64, weight: Weight) -> Cache<RecordKey, Entry, Weight> {
     let options =
         OptionsBuilder::new().shards(1).estimated_items_capacity(entries).weight_capacity(bytes).build();
@@ -197,16 +195,16 @@ impl Shared {
         self.entries.remove(key);
     }
 
-    /// Drops the cached result of a key when a `forget` begins, and again when it succeeds, fails or is
-    /// dropped, so that no result that was read before the deletion stays cached.
+    /// Drops the cached result of a key when a `forget` begins. The returned guard drops it again when the
+    /// `forget` succeeds, fails or is dropped. So no result from before the deletion stays cached.
     fn forgetting(&self, key: &RecordKey) -> ScopeGuard<(), impl FnOnce(())> {
         self.drop_entry(key);
         guard((), move |()| self.drop_entry(key))
     }
 
-    /// The time until which memory may return this replay. The claim that it answered was sent at `asked`.
-    /// Memory may return it for `ask_again_after`, or for the record's `ttl` if that is shorter, counted from
-    /// `asked`. If the time is too late for an `Instant`, returns `None`, and the replay is not cached.
+    /// The end of the time in which memory may return this replay. The time begins at `asked`, when the claim
+    /// was sent to the store. It lasts for `ask_again_after`, or for the record's `ttl` if the `ttl` is
+    /// shorter. If the end is too late for an `Instant`, returns `None`, and the replay is not cached.
     fn until(&self, replay: &Replay, asked: Instant) -> Option<Instant> {
         let kept = replay.expires_at.map_or(LONGEST, |end| end.since(replay.completed_at));
         asked.checked_add(self.ask_again_after.min(kept))

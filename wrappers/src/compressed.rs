@@ -23,8 +23,8 @@ const LEVEL: i32 = 3;
 /// type of [`StoreExt::compressed`](crate::StoreExt::compressed). Feature `zstd`.
 ///
 /// This store can read results that were stored without compression. A store without the wrapper cannot read
-/// compressed results, so enable the wrapper in all programs that only read results before you enable it in
-/// the first program that records results.
+/// compressed results. So enable the wrapper first in all programs that only read results, and then in the
+/// programs that record results.
 pub type Compressed<S> = Transformed<S, Compression>;
 
 /// The transform of a [`Compressed`] store.

@@ -29,16 +29,16 @@ pub(super) const LAYER: &str = "digested";
 /// digits come from an HMAC of the key. Anyone who has the secret can find the record of a log line, and
 /// nobody else learns anything about the key.
 ///
-/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record, so
-/// that an amount or a card number cannot be guessed from the store. Scopes, the names of steps, states,
-/// times and sizes stay readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
+/// Fingerprints of calls and of steps are encrypted under the same secret, differently for each record. So
+/// nobody can guess an amount or a card number from the store. Scopes, the names of steps, states, times and
+/// sizes stay readable, and so do results: see [`StoreExt::encrypted`](crate::StoreExt::encrypted).
 ///
 /// Nobody can compute a key from its stored name, not even with the secret, so a walk through the store
 /// returns digests. The secret cannot be rotated. With another secret, every key is a new key, and its body
 /// runs again. So keep the secret as long as the records.
 ///
-/// Callers that wait for a key share one poll only within this store and its clones, so make one store and
-/// clone it.
+/// Callers that wait for the same key share one poll, but only if they use this store or a clone of it. So
+/// make one store and clone it.
 pub type DigestedKeys<S> = Transformed<S, KeyDigests>;
 
 impl<S> DigestedKeys<S> {

@@ -119,10 +119,10 @@ impl fmt::Debug for KeyRing {
 /// A store that keeps results encrypted: the return type of
 /// [`StoreExt::encrypted`](crate::StoreExt::encrypted). Feature `encryption`.
 ///
-/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each of
-/// them is bound to its scope, key and position, so that it cannot replace another one. Scopes and keys stay
-/// readable (but see [`StoreExt::digest_keys`](crate::StoreExt::digest_keys)), and so do the names of steps,
-/// fingerprints, states, times and sizes.
+/// Values, terminal errors and the results of steps are encrypted with AES-256-GCM-SIV (RFC 8452). Each
+/// encrypted result is bound to its scope, key and position, so it cannot take the place of another result.
+/// Scopes, keys, the names of steps, fingerprints, states, times and sizes stay readable.
+/// [`StoreExt::digest_keys`](crate::StoreExt::digest_keys) hides keys and fingerprints.
 ///
 /// Encryption proves that someone with the encryption key wrote a result under this name. It does not prove
 /// that the result is the newest: anyone who can write to the store can put back an older record of the same
@@ -237,8 +237,8 @@ impl Transform for Encryption {
 }
 
 /// A random nonce for a result. For a step, the nonce is derived from the record's key and the step's
-/// position, name and input, so that a repeated request has the same bytes. The cipher tolerates a repeated
-/// nonce: the repetition only reveals that the same bytes were recorded at the same position.
+/// position, name and input. So a repeated request has the same bytes. The cipher tolerates a repeated nonce:
+/// the repetition only reveals that the same bytes were recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),

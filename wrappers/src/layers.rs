@@ -8,8 +8,9 @@ use idem_core::StoreError;
 
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used, according to their marks.
 ///
-/// A store has a mark once a call went through the layer. A store that was last used before idem wrote marks,
-/// or was never used, has no mark.
+/// A mark is a record that a layer leaves in the store at the first call through the layer. Only `encrypted`
+/// and `digest_keys` leave marks. A store has no mark if it was never used, or was last used before idem
+/// wrote marks.
 ///
 /// ```
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};
@@ -37,7 +38,7 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Reads the marks that wrappers left in this store. Give the bare store, not a wrapped one.
+    /// Reads the marks that wrappers left in this store. `store` must be the bare store, without wrappers.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Stores that wrap another store: results compressed, encrypted or cached, and keys that nobody can read in
-//! the store.
+//! Stores that wrap another store. They compress, encrypt or cache results, or hide keys from anyone who can
+//! read the store.
 //!
 //! Owns [`StoreExt`] and the stores that it returns. These stores use the inner store only through its public
 //! trait. Use the crate `idem-rs`, which re-exports all of this as `idem`.
@@ -40,8 +40,8 @@ pub use transformed::Transformed;
 
 /// The wrappers for every store, each behind a feature.
 pub trait StoreExt: Store {
-    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result has at
-    /// most 16 MiB before compression.
+    /// This store, with results compressed if that makes them smaller: see [`Compressed`]. A result may have
+    /// at most 16 MiB before compression.
     #[cfg(feature = "zstd")]
     #[must_use]
     fn compressed(self) -> Compressed<Self> {

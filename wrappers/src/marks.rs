@@ -1,4 +1,5 @@
-//! A mark: a record that a layer leaves in the store, so that a process with another key is refused.
+//! A mark: a record that a layer leaves in the store, so that a process with other encryption keys or another
+//! secret is refused.
 //!
 //! Owns the names, the bytes and the comparison of marks. A mark has the layer's name, a key's number and a
 //! check value of that key, but never the key. A mark is an ordinary record under a scope that no operation
@@ -21,14 +22,14 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one check of the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// How long the result of a check that found other keys is valid.
+/// If a check finds other keys, later calls get its error for this time, without a new check.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long the result of a check that failed for another reason is valid. This time is long enough that, of
-/// many calls at the same time, only one checks the marks.
+/// If a check fails for another reason, later calls get its error for this time. The time is long enough that
+/// only one of many simultaneous calls checks the marks.
 const SOON: Duration = Duration::from_millis(250);
 /// The lease for writing a mark: no other process writes the mark during this time.
 const LEASE: Duration = Duration::from_secs(5);
-/// The pause before a mark that another process writes is read again.
+/// If another process is writing a mark, the pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A layer that leaves a mark.
@@ -54,7 +55,7 @@ pub(super) struct Mark {
     pub(super) check: String,
 }
 
-/// What is known about the marks of this layer. The clones of the layer's store share this value.
+/// What this process knows about the marks of a layer. The clones of the layer's store share this value.
 pub(super) struct Marks {
     /// Whether a comparison of the marks succeeded, or this store does not compare them at all.
     are_settled: AtomicBool,
@@ -76,8 +77,8 @@ impl Marks {
         self.are_settled.load(Ordering::Acquire)
     }
 
-    /// Compares these marks with the marks in the store, and writes those that the store lacks. If a check
-    /// failed shortly before, returns its error instead.
+    /// Compares these marks with the marks in the store, and writes the marks that the store lacks. If a
+    /// check failed shortly before, returns the error of that check instead.
     pub(super) async fn look<S: Store>(
         &self,
         store: &S,
@@ -113,8 +114,8 @@ impl Marks {
     async fn leave<S: Store>(&self, store: &S, layer: &Layer, marks: &[Mark]) -> Result<(), StoreError> {
         let (missing, is_marked) = compare(store, layer, marks).await?;
         if !is_marked && let Some(first) = marks.first() {
-            // If two processes start at once, one writes its mark, and the other reads that mark and compares
-            // it with its own marks.
+            // If two processes start at once, one of them writes its mark first. The other reads that mark
+            // and compares it with its own marks.
             let first = self.write(store, &name(layer.name, None)?, layer, first).await?;
             if !marks.contains(&first) {
                 return Err(layer.refusal());

@@ -260,7 +260,6 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
     /// even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
-        // Marks do not belong to a call.
         page.records.retain(|listed| !marks::is_mark(&listed.key));
         for Listed { key, record, .. } in &mut page.records {
             record.fingerprint = record.fingerprint.map(|print| self.transform.reveal(key, print));

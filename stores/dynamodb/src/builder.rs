@@ -25,28 +25,28 @@ impl DynamoDbStoreBuilder {
         Self { client, names: Names::new(table), settings: CasSettings::default() }
     }
 
-    /// The name of the partition key, which must be a string; `id` unless set.
+    /// The name of the partition key; `id` unless set. The type of the key must be string.
     pub fn partition_key(mut self, name: &str) -> Self {
         self.names.partition_key = name.into();
         self
     }
 
-    /// For a table with a sort key, which must be a string: the name of the sort key, and its value in all
-    /// items of this store.
+    /// For a table with a sort key: the name of the sort key, and its value in all items of this store. The
+    /// type of the sort key must be string.
     pub fn sort_key(mut self, name: &str, value: &str) -> Self {
         self.names.sort_key = Some((name.into(), value.into()));
         self
     }
 
-    /// The name of the time-to-live attribute, a time in seconds since the Unix epoch, after which DynamoDB
-    /// deletes the item; `delete_at` unless set.
+    /// The name of the time-to-live attribute; `delete_at` unless set. The store writes a time into it, in
+    /// seconds since the Unix epoch. DynamoDB deletes the item after this time.
     pub fn time_to_live_attribute(mut self, name: &str) -> Self {
         self.names.time_to_live = name.into();
         self
     }
 
-    /// The prefix of every partition key; none unless set. Stores with different prefixes in one table share
-    /// no records, as long as no prefix is the beginning of another.
+    /// The prefix of every partition key; none unless set. Two stores in one table share no records if
+    /// neither prefix begins with the other.
     pub fn key_prefix(mut self, prefix: &str) -> Self {
         self.names.key_prefix = prefix.into();
         self

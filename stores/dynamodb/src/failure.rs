@@ -1,12 +1,13 @@
-//! What the client's errors mean for an operation: whether it was applied, and what to do.
+//! Translates the client's errors to store errors. These say whether the operation may have been applied, and
+//! what to change.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::RequestId;
 
 use idem_core::StoreError;
 
-/// The store error for a failed request. The error texts of the service may contain a key, so this error has
-/// only the code and the id of the request.
+/// The store error for a failed request. An error text of DynamoDB may contain a key, so the store error
+/// contains only DynamoDB's error code and the request's id.
 pub(super) fn failure<E, R>(error: &SdkError<E, R>) -> StoreError
 where
     E: ProvideErrorMetadata + RequestId,
@@ -29,7 +30,6 @@ where
     }
 }
 
-/// The store error for an error code of DynamoDB.
 fn refusal(code: &str, message: Option<&str>, request: Option<&str>) -> StoreError {
     let request = request.unwrap_or("unknown");
     let cause = format!("{code}, request {request}");

@@ -18,13 +18,13 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 use super::failure::{MAX_ITEM_BYTES, failure};
 use super::names::{Item, Names, RECORD, REVISION};
 
-/// Upper limit in bytes for an item's key, its revision, its time to live, and the names of all attributes.
+/// Upper limit in bytes for everything in an item except the record: the key, the revision, the time to live,
+/// and the names of all attributes.
 const OTHER_BYTES: usize = 6 * 1_024;
 
 /// How many bytes of a digest make a revision.
 const REVISION_BYTES: usize = 16;
 
-/// A table, and a client that reaches it.
 pub(super) struct Table {
     pub(super) client: Client,
     pub(super) names: Names,
@@ -37,8 +37,8 @@ impl Table {
     }
 }
 
-/// The record's bytes and their revision. An item that lacks one of them belongs to another program. For such
-/// an item, this returns empty bytes, which are not a record.
+/// The record's bytes and their revision. If one of the two is missing, the item belongs to another program.
+/// The returned bytes are then empty, and no record is empty.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {
@@ -88,8 +88,8 @@ impl CompareAndSwap for Table {
             Some(seen) => {
                 request.condition_expression(unchanged()).expression_attribute_values(":seen", seen.clone())
             }
-            // The condition is that the key is free. A condition that no revision exists would also hold for
-            // an item of another program, and this request would overwrite that item.
+            // The condition is that the key is free. An item of another program has no revision either, so a
+            // condition on the revision alone would overwrite that item.
             None => request
                 .condition_expression("attribute_not_exists(#id)")
                 .expression_attribute_names("#id", &self.names.partition_key),
@@ -154,8 +154,8 @@ impl CompareAndSwap for Table {
         Ok(Listing { versions: answer.items().iter().map(version).collect(), next })
     }
 
-    /// Reports a table that does not fit, or that this client may not use, as a finding. Returns an error if
-    /// DynamoDB does not answer.
+    /// If the table does not fit, or this client may not use it, reports this as a finding. If DynamoDB does
+    /// not answer, returns an error.
     async fn inspect(&self) -> Result<Inspection, StoreError> {
         let mut inspection = Inspection::of("DynamoDB");
         if let Err(error) = self.names.check_distinct() {

@@ -1,7 +1,7 @@
 //! Records in a DynamoDB table.
 //!
-//! Owns the requests and the table. [`idem_store_kit::cas`] has the decisions, the use of a declared clock
-//! skew, and the retries.
+//! Owns the requests and the table. [`idem_store_kit::cas`] decides about each operation, takes the declared
+//! clock skew into account, and retries.
 
 mod builder;
 mod failure;
@@ -23,10 +23,10 @@ use items::Table;
 ///
 /// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise one refused conditional write. The process
-/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
-/// did not remember already had a result. A busy answer costs the same as a replay. DynamoDB charges a
-/// refused write as a write of the whole item. All steps of a record together have the size limit of one
-/// result.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one. A busy answer costs
+/// the same as a replay. DynamoDB charges a refused write as a write of the whole item. All steps of a record
+/// together have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
 /// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.
@@ -34,7 +34,7 @@ use items::Table;
 /// # Clock
 ///
 /// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for
-/// leases and expiry. They must not differ by more than the declared
+/// leases and expiry. These clocks must not differ by more than the declared
 /// [`clock_skew`](DynamoDbStoreBuilder::clock_skew). The store adds this time before a lease counts as over
 /// or a record counts as expired. If the clocks differ by more, another worker may take over the claim of a
 /// live worker early. The late result of that live worker is still refused, because `complete` checks owner
@@ -42,9 +42,9 @@ use items::Table;
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, and sends the renewals and releases, so that a body that blocks
-/// its thread keeps its lease. The caller's own task sends claims, steps and results. Pass in a client whose
-/// connections nothing else uses, because a connection belongs to the thread that opened it.
+/// A separate thread drives the connections, and sends the renewals and releases. So a body keeps its lease
+/// even if it blocks its thread. The caller's own task sends claims, steps and results. Pass in a client
+/// whose connections nothing else uses, because a connection belongs to the thread that opened it.
 #[derive(Clone)]
 pub struct DynamoDbStore(Arc<CasStore<Table>>);
 

@@ -61,7 +61,8 @@ impl Names {
         }
     }
 
-    /// The beginning of the partition keys of the scope with this encoded name, or of all scopes if `None`.
+    /// The text with which all partition keys of a scope begin. `scope` is the scope's encoded name; `None`
+    /// means all scopes.
     pub(super) fn beginning(&self, scope: Option<&str>) -> String {
         match scope {
             Some(scope) => format!("{}{scope}#", self.key_prefix),

@@ -19,9 +19,8 @@ use idem_store_kit::{own_runtime, retry};
 const CREATION: Duration = Duration::from_secs(120);
 
 impl DynamoDbStore {
-    /// Creates the table, with on-demand billing and time to live enabled, and returns when the table is
-    /// ready. If the table exists already, enables its time to live (unless that is enabled), and checks the
-    /// table.
+    /// Creates the table with on-demand billing, unless the table exists already. Waits until the table is
+    /// ready, enables its time to live, and checks the table.
     ///
     /// # Errors
     ///
@@ -32,8 +31,8 @@ impl DynamoDbStore {
         self.check().await
     }
 
-    /// Checks that the table exists, that its key has the names from the builder, that time to live is
-    /// enabled for the attribute that this store writes, and that no two attributes have the same name.
+    /// Checks that the table exists, that its key has the names from the builder, and that no two attributes
+    /// have the same name. Also checks that time to live is enabled for the attribute that this store writes.
     ///
     /// The check needs the permissions `DescribeTable` and `DescribeTimeToLive`.
     ///
@@ -96,8 +95,8 @@ impl Table {
         let spec = TimeToLiveSpecification::builder().attribute_name(&names.time_to_live).enabled(true);
         let request = client.update_time_to_live().table_name(&names.table);
         let request = request.time_to_live_specification(spec.build().map_err(wrong)?);
-        // The request is refused if time to live is already enabled. The check after this finds out whether
-        // it is enabled for the right attribute.
+        // The answer is ignored, because DynamoDB refuses the request if time to live is already enabled. The
+        // check that follows finds out whether it is enabled for the right attribute.
         let _ = request.send().await;
         Ok(())
     }

@@ -78,9 +78,9 @@ impl MySqlStoreBuilder {
 
     /// Completes the options before each connection is opened, for passwords and tokens that change.
     /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time limit
-    /// for connecting includes this call. With a pool, `refresh` is not needed if the program calls
-    /// [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects with the options
-    /// that the pool has at that time.
+    /// for connecting includes this call. With a pool, the program may call
+    /// [`set_connect_options`](sqlx::Pool::set_connect_options) instead: each new connection of the store
+    /// uses the pool's current options.
     ///
     /// ```
     /// # use idem_mysql::MySqlStore;
@@ -119,11 +119,14 @@ impl MySqlStoreBuilder {
     ///
     /// # Errors
     ///
-    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if a setting is out of its range, a name
-    /// is not an identifier, the URL, the user or the database is wrong, a right is missing, the server is
-    /// older than MySQL 8.0 or MariaDB 10.6, the server's `max_allowed_packet` is below 256 KiB, or the table
-    /// belongs to another program or to a newer version of idem. Also if [`must_exist`](Self::must_exist) is
-    /// set, and the table is missing or has an older layout.
+    /// [`Configuration`](idem_core::StoreErrorKind::Configuration) if
+    ///
+    /// - a setting is out of its range, or a name is not an identifier;
+    /// - the URL, the user or the database is wrong, or a right is missing;
+    /// - the server is older than MySQL 8.0 or MariaDB 10.6, or its `max_allowed_packet` is below 256 KiB;
+    /// - the table belongs to another program or to a newer version of idem;
+    /// - [`must_exist`](Self::must_exist) is set, and the table is missing or has an older layout.
+    ///
     /// [`Unavailable`](idem_core::StoreErrorKind::Unavailable) if the server cannot be reached within the
     /// operation timeout.
     pub async fn connect(self) -> Result<MySqlStore, StoreError> {

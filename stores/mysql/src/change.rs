@@ -1,5 +1,5 @@
-//! Operations that change records. `at_once` tries a short way first. The long way, for batches of which the
-//! short way answers nothing, is one transaction for the whole batch: it locks the rows, decides by the
+//! Operations that change records. Each batch first tries the short way of `at_once`. If the short way
+//! answers no operation, the batch takes the long way: one transaction locks the rows, decides by the
 //! protocol's own functions, and writes.
 
 pub(super) mod at_once;
@@ -22,8 +22,8 @@ use idem_core::{RecordKey, StoreError};
 use idem_store_kit::group_commit::{Answer, Answers, Op, Operation, Seen, Ticket};
 use idem_store_kit::sql::{HELD, Name, name};
 
-/// Answers a batch. The answers have the order of the tickets. Either the changes of all answered operations
-/// are committed, or none.
+/// Answers a batch. The answers have the order of the tickets. The changes of all answered operations are
+/// committed.
 pub(super) async fn apply(
     session: &mut Session,
     setting: &Setting,
@@ -87,7 +87,6 @@ async fn transact(
             None => Some(Err(locked())),
         });
     }
-    // Writes the changes, and commits.
     let mut texts = entry::writes(statements, session.at_once(), entries.values());
     texts.push(COMMIT.to_owned());
     session.run(texts.join("; "), Stage::Committing).await?;
@@ -111,7 +110,7 @@ async fn step_there(
     Ok(response.rows(0).first().and_then(|row| rows::step(row, 0).ok()))
 }
 
-/// Applies one operation to the entry's record. `None` if the answer is a result that was not read.
+/// Applies one operation to the entry's record. Returns `None` if the answer is a result that was not read.
 fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
@@ -134,8 +133,8 @@ fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedS
     }
 }
 
-/// The grant that a claim would get. Does not write that a record is now in doubt or exhausted, because every
-/// later claim comes to the same decision.
+/// The answer that a claim would get. Writes nothing. If the record is now in doubt or exhausted, the row
+/// need not show it, because every later claim comes to the same decision.
 fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
@@ -156,13 +155,13 @@ fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
 pub(super) enum Why {
     /// Another transaction has the record locked.
     Locked,
-    /// The server takes no writes. It may be a replica that lags behind, so only results count, because they
-    /// do not change.
+    /// The server takes no writes. It may be a replica that lags behind. So only a recorded result is a valid
+    /// answer, because a result does not change.
     ReadOnly,
 }
 
-/// Reads the record without a lock, and returns the claim's answer if [`unwritten`] finds one. Returns `None`
-/// otherwise, and also if the operation is not a claim, or if `rest` has read as much as it may.
+/// Reads the record without a lock, and returns the claim's answer if [`unwritten`] finds one. Otherwise
+/// returns `None`, also if the operation is not a claim, or if `rest` may read no more.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
@@ -178,8 +177,8 @@ pub(super) async fn without_writing<'t>(
     })
 }
 
-/// The answer to a claim that must not write, if there is one. If callers record in their own transactions, a
-/// locked record means that a caller's transaction holds the key.
+/// The answer to a claim that must not write, if the record shows it. If callers record in their own
+/// transactions, a locked record counts as held by the transaction of a caller.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

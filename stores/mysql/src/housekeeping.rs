@@ -1,5 +1,5 @@
-//! Purges, lists and inspects, and stores the fact that callers use transactions. Each operation runs on a
-//! separate connection.
+//! Purges and lists records, inspects the server, and stores the fact that callers use transactions. Each of
+//! these operations runs on a separate connection.
 
 use std::sync::atomic::AtomicBool;
 

@@ -27,7 +27,6 @@ const SETTINGS: [(&str, &[&str], &str); 4] = [
     ),
 ];
 
-/// Checks the server.
 pub(super) async fn look(session: &mut Session) -> Result<Inspection, Failure> {
     let text = format!(
         "SELECT {NOW}; SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'log_bin', \

@@ -69,8 +69,8 @@ impl Names {
     /// outside of transactions, so each statement must be repeatable. A table needs `IF NOT EXISTS`. Columns
     /// and indexes need nothing, because `Session::alter` ignores the error if they already exist or are
     /// already gone. No statement may stop claims for long. So an index needs `ALGORITHM = INPLACE, LOCK =
-    /// NONE`. A column needs `ALGORITHM = INSTANT`, and a default for processes with the previous layout,
-    /// which do not name the column.
+    /// NONE`, and a column needs `ALGORITHM = INSTANT`. A column also needs a default, because processes with
+    /// the previous layout insert rows without this column.
     pub(super) fn layouts(&self) -> Vec<Vec<String>> {
         vec![self.tables()]
     }

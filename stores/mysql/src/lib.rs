@@ -40,12 +40,12 @@ use idem_store_kit::sql::SharedStore;
 /// follow the server's clock in UTC, whatever the time zones of the server and of the sessions.
 ///
 /// Operations that wait at the same moment share statements; an operation that comes alone is not delayed.
-/// The store opens its own connections when it needs them, at most
-/// [`connections`](MySqlStoreBuilder::connections) for each runtime that calls it, and closes those that it
-/// no longer needs. A runtime that calls the store should have tokio's network enabled. Without it, a task of
-/// the store panics once in that runtime, and the store then uses its own runtime. Renewals, steps, releases
-/// and retries use the connections of the stores' own runtime, so a caller whose runtime is blocked keeps its
-/// lease. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// The store opens its own connections when it needs them, and closes unused connections. For each runtime
+/// that calls the store, it opens at most [`connections`](MySqlStoreBuilder::connections). A runtime that
+/// calls the store should have tokio's network enabled. Without it, a task of the store panics once in that
+/// runtime, and the store then uses its own runtime. Renewals, steps, releases and retries use the
+/// connections of the stores' own runtime, so a caller whose runtime is blocked keeps its lease. The store
+/// replaces a broken connection, and repeats its operations within the
 /// [`operation_timeout`](MySqlStoreBuilder::operation_timeout). Operations change no session settings, so the
 /// store works through a pooler that shares sessions between its clients.
 ///
@@ -71,8 +71,8 @@ impl MySqlStore {
         Self::builder(url).connect().await
     }
 
-    /// Connects to the database of this pool, with separate connections, because the pool's connections
-    /// belong to the runtime that opened them, and may all be in use.
+    /// Connects to the database of this pool. The store opens separate connections, because the pool's
+    /// connections belong to the runtime that opened them, and may all be in use.
     ///
     /// # Errors
     ///

@@ -85,9 +85,9 @@ async fn look(
     if is_one_scope && session.prepares() {
         match session.run_prepared(setting.statements.look_prepared(keys), Stage::Open).await {
             Ok(answers) if !answers.rows(0).is_empty() => return Ok((answers, 0)),
-            // Without rows, either no key has a record, or the session is in a transaction, so that
-            // `look_prepared` returns nothing. With `Refused`, the server does not prepare this statement. In
-            // both cases, the statement below reads again, as text.
+            // No rows: either no key has a record, or the session is in a transaction, in which
+            // `look_prepared` returns nothing. `Refused`: the server does not prepare this statement. In both
+            // cases, the statement below reads again, as text.
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failed) => return Err(failed),
         }

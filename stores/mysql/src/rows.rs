@@ -30,8 +30,8 @@ pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', 
 /// several. Only MariaDB is known to have microseconds in `@@timestamp`.
 pub(super) const NOW_IN_ROWS: &str = "CAST(@@timestamp * 1000000 AS UNSIGNED)";
 
-/// The distance from [`BLANK_CLOCK`] to the largest timestamp. A sum that is too large becomes that largest
-/// timestamp.
+/// The distance from [`BLANK_CLOCK`] to the largest timestamp. If an instant would be later than the largest
+/// timestamp, it becomes the largest timestamp.
 const END: u64 = u64::MAX - BLANK_CLOCK.as_micros();
 
 /// The clock for a decision that is made before the server's time is known. Later the statement adds the
@@ -45,7 +45,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 pub(super) struct Row {
     /// The record without its steps. Its result is empty if `is_large`.
     pub(super) record: Record,
-    /// How many steps there are.
+    /// How many steps the record has.
     pub(super) steps: usize,
     /// Whether the record has a result that was not read.
     pub(super) is_large: bool,
@@ -53,7 +53,6 @@ pub(super) struct Row {
     pub(super) result_bytes: Option<u64>,
 }
 
-/// A column of a row.
 pub(super) fn column<'r, T: Decode<'r, MySql>>(
     row: &'r MySqlRow,
     index: usize,
@@ -108,7 +107,7 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     Ok(Row { record, steps, is_large, result_bytes })
 }
 
-/// The step in the column of a single step.
+/// The step in this column.
 pub(super) fn step(row: &MySqlRow, index: usize) -> Result<RecordedStep> {
     let bytes = column::<Vec<u8>>(row, index, "step")?;
     step_bytes::decode(bytes.into()).ok_or(Unreadable("step"))
@@ -131,7 +130,8 @@ impl Value<'_> {
     }
 }
 
-/// An instant of a record that was decided with [`BLANK_CLOCK`], as a sum with the server's clock.
+/// The value of an instant in a record that was decided with [`BLANK_CLOCK`]. If the instant is relative to
+/// that clock, the server adds its own time.
 pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     match instant.as_micros().checked_sub(BLANK_CLOCK.as_micros()) {
         // The instant is not relative to the clock, or is the largest timestamp.
@@ -140,7 +140,7 @@ pub(super) const fn on_the_server<'v>(instant: Timestamp) -> Value<'v> {
     }
 }
 
-/// A record's value for each of the [`COLUMNS`], with instants as `instant` writes them.
+/// The values of a record, in the order of [`COLUMNS`]. `instant` converts the record's instants.
 pub(super) fn values_by<'r>(
     record: &'r Record,
     instant: impl Fn(Timestamp) -> Value<'r>,
@@ -169,8 +169,8 @@ pub(super) fn values_by<'r>(
     ]
 }
 
-/// When a purge reads a new record: at the record's earliest possible end. Renewals and usual completions
-/// leave this time unchanged, so they write no index.
+/// The time when a purge reads the record. For a new record, this is its earliest possible end. Renewals and
+/// usual completions leave the stored time unchanged, so they write no index.
 pub(super) fn purge_at(record: &Record) -> Timestamp {
     let earliest = record.created_at.after(record.ttl);
     match record.expires_at {
@@ -180,7 +180,7 @@ pub(super) fn purge_at(record: &Record) -> Timestamp {
     }
 }
 
-/// A record's result.
+/// The value of the column `result`.
 pub(super) fn result_of(record: &Record) -> Value<'_> {
     parts(record.result.as_ref()).1.map_or(Value::Null, Value::Bytes)
 }

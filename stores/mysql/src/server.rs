@@ -101,8 +101,8 @@ impl Server for Setting {
         done
     }
 
-    /// Answers an operation that could not write: by a read without a lock if this is enough, otherwise with
-    /// the error.
+    /// Answers an operation that could not write. If a read without a lock finds the answer, returns this
+    /// answer, otherwise the error.
     async fn conclude(
         &self,
         session: &mut Option<Session>,

@@ -8,15 +8,14 @@ use idem_store_kit::hints::Hints;
 use crate::db::connector::Connector;
 use crate::statements::Statements;
 
-/// The settings of a store.
 pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
-    /// The text that makes a statement in a caller's transaction fail instead of waiting for a lock, without
-    /// ending that transaction. Empty if the server cannot do this.
+    /// The text before a statement in a caller's transaction. With this text, the statement fails instead of
+    /// waiting for a lock, and the transaction stays open. Empty if the server has no such option.
     pub(crate) at_once: &'static str,
-    /// The keys whose steps this process has recorded. Their completions take the long way (see `change`),
-    /// because they must delete the steps.
+    /// The keys whose steps this process has recorded. A completion of such a key takes the long way (see
+    /// `change`), because it must delete the steps.
     pub(crate) stepped: Hints,
     /// The limit of connections in each runtime.
     pub(crate) connections: usize,

@@ -22,7 +22,6 @@ use crate::db::session::{BEGIN, BEGIN_READING, COMMIT, ONE};
 /// The largest result, in bytes, that is read together with its record.
 const SMALL_RESULT: usize = 64 << 10;
 
-/// The texts for one store's names.
 #[derive(Debug)]
 pub(super) struct Statements {
     names: Names,
@@ -95,7 +94,7 @@ impl Statements {
         text
     }
 
-    /// One step of a record.
+    /// Reads one step of a record.
     pub(super) fn step(&self, key: &RecordKey, position: u32) -> String {
         let mut text = format!("SELECT step FROM {} WHERE ", self.names.steps);
         text.is_name(name(key));
@@ -178,13 +177,15 @@ impl Statements {
         text
     }
 
-    /// Locks the position of a record in the index by inserting and deleting a row, whose lock lasts until
-    /// the transaction ends. Writes two rows, or fewer if the key has a record, which stays. With `at_once`, the
-    /// statement fails without waiting if another transaction has locked the position.
+    /// Locks the position of a record in the index: inserts a row and deletes it again. The row's lock lasts
+    /// until the transaction ends. Writes two rows. If the key has a record, the record stays, and the
+    /// statement writes fewer rows. With `at_once`, the statement fails without waiting if another
+    /// transaction has locked the position.
     pub(super) fn lock_place(&self, key: &RecordKey, record: &Record, at_once: &str) -> String {
         let mut text = at_once.to_owned() + &self.insert([(key, record)].into_iter());
-        // With this clause the server locks a row that is there, or that is marked as deleted, for writing. It
-        // would otherwise lock it for reading first, and two transactions that both read could not write.
+        // With this clause, the server locks an existing row for writing at once, also a row that is marked
+        // as deleted. Otherwise it would first lock the row for reading. If two transactions did so, neither
+        // could write.
         text.push_str(" ON DUPLICATE KEY UPDATE fence = fence; ");
         text.push_str(&self.delete_seen(key, record));
         text
@@ -198,8 +199,8 @@ impl Statements {
         )
     }
 
-    /// Writes a step. Overwrites a step at the same position, which can only be left from a record that was
-    /// deleted by hand.
+    /// Writes a step. Overwrites a step at the same position: such a step can only be left over from a record
+    /// that was deleted by hand.
     pub(super) fn append(&self, key: &RecordKey, position: usize, step: &RecordedStep) -> String {
         let mut text = format!("REPLACE INTO {} (scope, `key`, position, step) VALUES (", self.names.steps);
         text.name(name(key));
@@ -209,12 +210,10 @@ impl Statements {
         text
     }
 
-    /// Deletes a record.
     pub(super) fn delete(&self, name: Name<'_>) -> String {
         deletion(&self.names.records, name)
     }
 
-    /// Deletes the steps of a record.
     pub(super) fn delete_steps(&self, name: Name<'_>) -> String {
         deletion(&self.names.steps, name)
     }

@@ -100,8 +100,8 @@ impl Text for String {
     }
 }
 
-/// One statement that the server keeps prepared, and its values. The text does not depend on the values,
-/// except on empty ones, so that records of all kinds share it.
+/// One statement that the server keeps prepared, and its values. Each value is a parameter, except an empty
+/// string. So different records share one prepared statement.
 #[derive(Default)]
 pub(super) struct Prepared {
     pub(super) text: String,

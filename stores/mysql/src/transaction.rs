@@ -22,7 +22,7 @@ use idem_store_kit::columns::Unreadable;
 use idem_store_kit::group_commit::{Answer, Op, Seen};
 use idem_store_kit::sql;
 
-/// How many times the claim is tried if another transaction changes the record first.
+/// Upper limit of the attempts to claim. An attempt fails if another transaction changes the record first.
 const ROUNDS: usize = 8;
 
 /// Ends the session and so the transaction, because the server has no other way to make a commit impossible.
@@ -78,8 +78,8 @@ impl MySqlStore {
                     false => Taking::Refused(busy),
                 }
             }
-            // The record may be from an old snapshot, and others may have locked or changed it since. So its
-            // answer counts only if this transaction can lock the unchanged record.
+            // The record may be from an old snapshot, and other transactions may have locked or changed it
+            // since. So the answer counts only if this transaction can lock the unchanged record.
             (_, answer)
                 if let Some(old) = &old
                     && self.lock(connection, key, Some(old), old).await? =>
@@ -107,7 +107,7 @@ impl MySqlStore {
             }
             None => {
                 let text = statements.lock_place(key, new, at_once);
-                // The row was inserted and deleted.
+                // Two rows were written: the row was inserted, and then deleted.
                 connection.execute(AssertSqlSafe(text)).await.map(|done| done.rows_affected() == 2)
             }
         };
@@ -152,7 +152,7 @@ impl TransactionStore for MySqlStore {
 }
 
 impl RecordsIn<MySqlConnection> for MySqlStore {
-    /// The nesting depth identifies the savepoint, because the driver itself counts savepoints.
+    /// The nesting depth, which identifies the savepoint: the driver numbers its savepoints by their depth.
     type Mark = usize;
 
     fn is_open(connection: &mut MySqlConnection) -> bool {
@@ -244,8 +244,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     }
 
     async fn spoil(connection: &mut MySqlConnection) {
-        // The statement ends the connection, so it returns an error. The error of a rollback that the driver
-        // still had to send may come first, so the statement is repeated.
+        // The statement ends the connection, so it returns an error. But the error may also be from a
+        // rollback that the driver had to send first. So the statement is repeated.
         for _ in 0..3 {
             let _ = connection.execute(SPOIL).await;
         }

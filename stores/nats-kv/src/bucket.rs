@@ -21,11 +21,10 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 /// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. A message
-/// that would need a longer expiry gets no expiry.
+/// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. If a message
+/// needs a longer expiry, it gets none.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// A bucket on a connection.
 pub(crate) struct Bucket {
     client: async_nats::Client,
     context: Context,
@@ -69,7 +68,6 @@ impl Bucket {
         format!("{}{}.{}", self.subjects, name.scope, name.key)
     }
 
-    /// The last message of the subject, if it has one.
     async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, StoreError> {
         match self.store.stream.get_last_raw_message_by_subject(subject).await {
             Ok(message) => Ok(Some(message)),
@@ -80,8 +78,8 @@ impl Bucket {
         }
     }
 
-    /// Publishes if `last` is the last sequence of the subject (0 if the subject has no message), and returns
-    /// the new sequence. Returns `None` if another sequence is the last.
+    /// Publishes the bytes if `last` is still the last sequence of the subject; 0 means that the subject has
+    /// no message. Returns the new sequence, or `None` if the subject has another last sequence.
     async fn publish(
         &self,
         subject: &str,
@@ -125,7 +123,7 @@ impl Bucket {
     }
 }
 
-/// The object in the last message of its subject, unless that message is the marker of a deleted object.
+/// The object in this message. `None` if the message is the marker of a deleted object.
 fn version(message: StreamMessage) -> Option<Version<u64>> {
     let version = Version { bytes: message.payload, revision: message.sequence };
     (!version.bytes.is_empty()).then_some(version)

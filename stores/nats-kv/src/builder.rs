@@ -1,4 +1,4 @@
-//! The settings of a store in a bucket, and its connection.
+//! The settings of a store in a bucket, and how it connects.
 
 use std::error::Error as _;
 use std::fmt;
@@ -85,14 +85,16 @@ impl NatsKvStoreBuilder {
         self
     }
 
-    /// Connects, and creates the bucket if necessary.
+    /// Connects, and creates the bucket if it is missing.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no server answers, or the bucket cannot be created. `Configuration` if a name has a
-    /// character that is not allowed, if the server refuses the client, if the bucket is missing and
-    /// [`must_exist`](Self::must_exist) is set, or if the stream is not a bucket, deletes records by itself,
-    /// or is a mirror.
+    /// `Unavailable` if no server answers, or if the bucket cannot be created. `Configuration` if
+    ///
+    /// - the name of the bucket or the prefix has a character that is not allowed;
+    /// - the server refuses the client;
+    /// - the bucket is missing and [`must_exist`](Self::must_exist) is set;
+    /// - the stream is not a bucket, is a mirror, or deletes records by itself (`max_age`).
     pub async fn connect(self) -> Result<NatsKvStore, StoreError> {
         let settings = self.settings;
         let bucket = own_runtime::apart(async move {
@@ -162,8 +164,8 @@ impl NatsKvStoreBuilder {
         {
             created = create(None).await;
         }
-        // The reason may be that another process creates the bucket at the same time, or that the server has
-        // just started. So the error is transient, and `connect` tries again.
+        // The creation may fail because another process creates the bucket at the same time, or because the
+        // server has just started. So the error is transient, and `connect` tries again.
         created
             .map_err(|error| StoreError::unavailable(format!("cannot create the bucket: {}", error.kind())))
     }

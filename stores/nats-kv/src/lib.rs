@@ -1,7 +1,7 @@
 //! Records in a key-value bucket of NATS JetStream.
 //!
-//! Owns the connection and the requests to the bucket. [`idem_store_kit::cas`] has the decisions, the use of
-//! a declared clock skew, and the retries.
+//! Owns the connection and the requests to the bucket. [`idem_store_kit::cas`] decides about each operation,
+//! takes the declared clock skew into account, and retries.
 
 mod bucket;
 mod builder;
@@ -19,31 +19,31 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
 /// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
-/// did not remember already had a result. A read of a record goes to the leader of the bucket, because the
-/// replicas may be behind.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one. A read of a record
+/// goes to the leader of the bucket, because the replicas may be behind.
 ///
 /// # Clock
 ///
 /// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for
-/// leases and expiry. They must not differ by more than the declared
+/// leases and expiry. These clocks must not differ by more than the declared
 /// [`clock_skew`](NatsKvStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
 /// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
 /// worker early. The late result of that live worker is still refused.
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connection, and sends the renewals and releases, so that a body that blocks
-/// its thread keeps its lease.
+/// A separate thread drives the connection, and sends the renewals and releases. So a body keeps its lease
+/// even if it blocks its thread.
 #[derive(Clone)]
 pub struct NatsKvStore(Arc<CasStore<Bucket>>);
 
 idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
-    /// Connects to a server (`nats://host:port`, `tls://host:port`, or several of these, separated by
-    /// commas), and to a bucket. If the bucket does not exist, the store creates it with one replica, in a
-    /// file, and with expiry for each key if the server supports that.
+    /// Connects to a bucket on a server. The URL is `nats://host:port` or `tls://host:port`, or several such
+    /// URLs, separated by commas. If the bucket does not exist, the store creates it with one replica, in a
+    /// file. If the server supports an expiry for each key, the new bucket has it.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use idem_store_kit::retry;
 
 use crate::MAX_OBJECT_BYTES;
 
-/// How many objects a page reads at once.
+/// How many objects of a page are read at the same time.
 const READS: usize = 16;
 
 /// The objects below a prefix.
@@ -54,7 +54,7 @@ impl Bucket {
         self.prefix.clone().join(&*name.scope).join(&*name.key)
     }
 
-    /// Reads an object. An empty object is what remains of a deleted one.
+    /// Reads an object. If its content is empty, the object counts as deleted.
     async fn read(&self, path: &Path) -> Result<Option<Version<UpdateVersion>>, StoreError> {
         let answer = match self.objects.get_opts(path, GetOptions::default()).await {
             Ok(answer) => answer,
@@ -67,7 +67,7 @@ impl Bucket {
         Ok(Some(Version { bytes, revision }))
     }
 
-    /// Writes an object; `None` if the condition does not hold.
+    /// Writes an object. Returns `None` if the condition in `mode` does not hold.
     async fn write(
         &self,
         path: &Path,
@@ -98,7 +98,7 @@ impl Bucket {
             retry::retried(time, || self.write(&path, Bytes::from_static(text.as_bytes()), mode.clone()))
                 .await
         };
-        // The object may already exist, if the answer of an earlier try was lost.
+        // The answer is not checked: if the answer of an earlier try was lost, the object already exists.
         write("first", PutMode::Create).await?;
         let first = retry::retried(time, || self.read(&path)).await?.map(|version| version.revision);
         let again = write("again", PutMode::Create).await?;

@@ -1,5 +1,6 @@
-//! A folder as an object store: a file for each object, replaced by a rename under a lock. The local file
-//! system of `object_store` is not used, because it cannot replace a file on a condition.
+//! A folder as an object store. Each object is a file, and a write replaces the file by a rename under a
+//! lock. The type `LocalFileSystem` of `object_store` is not used, because it cannot replace a file on a
+//! condition.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -19,8 +20,8 @@ use crate::MAX_OBJECT_BYTES;
 /// How many locks the files share.
 const LOCKS: u32 = 256;
 
-/// How long a write waits for its lock. There is a limit, because another process may hang while it holds the
-/// lock.
+/// How long a write waits for its lock. This limit is for the case that another process hangs while it holds
+/// the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The subfolder that contains the locks. No scope has this name, because the encoded name of a scope has
@@ -65,9 +66,9 @@ impl Folder {
         self.0.join(&name.scope).join(&name.key)
     }
 
-    /// Takes the lock of this object, which other objects may share, until the returned value is dropped.
+    /// Takes the lock of this object, until the returned file is dropped. Other objects may share the lock.
     fn lock(&self, name: &ObjectName) -> io::Result<File> {
-        // FNV-1a, which all versions and processes compute alike.
+        // FNV-1a, because the hash must be the same in all processes and in all versions of this program.
         let hash = [name.scope.as_bytes(), b"/", name.key.as_bytes()].concat().into_iter();
         let hash =
             hash.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
@@ -86,8 +87,8 @@ impl Folder {
         }
     }
 
-    /// If the content of the file is `seen`, replaces it by `new`. As `seen`, `None` means that there is no
-    /// file; as `new`, it deletes the file. Returns whether the content was `seen`.
+    /// If the content of the file is `seen`, replaces it by `new` and returns `true`. If `seen` is `None`,
+    /// the file must not exist. If `new` is `None`, deletes the file.
     fn swap(&self, name: &ObjectName, seen: Option<&Bytes>, new: Option<&Bytes>) -> io::Result<bool> {
         let (path, lock) = (self.file(name), self.lock(name)?);
         if content(&path)?.as_ref() != seen {

@@ -1,7 +1,7 @@
 //! Records as objects of an object store, or as files of a folder.
 //!
-//! Owns the requests to the object store, and the files and locks of a folder. [`idem_store_kit::cas`] has
-//! the decisions, the use of a declared clock skew, and the retries.
+//! Owns the requests to the object store, and the files and locks of a folder. [`idem_store_kit::cas`]
+//! decides about each operation, takes the declared clock skew into account, and retries.
 
 mod bucket;
 mod folder;
@@ -20,7 +20,8 @@ use idem_store_kit::own_runtime;
 use bucket::Bucket;
 use folder::Folder;
 
-/// The largest object. The limit is low, because each step, renewal and result writes the whole record.
+/// Upper limit for an object, in bytes. It is low, because each step, renewal and result writes the whole
+/// record.
 const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 
 /// A store in a bucket of an object store with conditional writes: S3, Google Cloud Storage, Azure. Feature
@@ -28,13 +29,13 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// expects a result if it remembers that the key has one, or if most of the keys that it lately claimed and
-/// did not remember already had a result.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
+/// not remember, it expects a result if most of its recent claims of such keys found one.
 ///
 /// # Clock
 ///
 /// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
-/// for leases and expiry. They must not differ by more than the declared
+/// for leases and expiry. These clocks must not differ by more than the declared
 /// [`clock_skew`](BucketStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
 /// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
 /// worker early. The late result of that live worker is still refused.
@@ -42,18 +43,18 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 /// # Purge
 ///
 /// `object_store` offers no delete on a condition. So [`purge`](idem_core::Store::purge) empties the objects
-/// of expired records, and tags them `idem=expired`. Add a lifecycle rule to the bucket that deletes objects
-/// with this tag, and no rule that deletes others.
+/// of expired records, and tags them `idem=expired`. Add a lifecycle rule to the bucket, which deletes the
+/// objects with this tag. No other rule may delete objects of the store.
 ///
 /// # Runtime
 ///
-/// A separate thread drives the connections, and sends the renewals and releases, so that a body that blocks
-/// its thread keeps its lease.
+/// A separate thread drives the connections, and sends the renewals and releases. So a body keeps its lease
+/// even if it blocks its thread.
 #[derive(Clone)]
 pub struct BucketStore(Arc<CasStore<Bucket>>);
 
-/// A store in a folder of this machine: a file for each record. Use it in development and tests, in place of
-/// a [`BucketStore`]. On one host, `SqliteStore` is faster. Feature `object`.
+/// A store in a folder of this machine, with a file for each record. Use it in development and tests, in
+/// place of a [`BucketStore`]. On one host, `SqliteStore` is faster. Feature `object`.
 ///
 /// Several processes may share a folder. Every write is flushed to the disk before it is acknowledged.
 #[derive(Clone)]
@@ -102,8 +103,8 @@ impl BucketStoreBuilder {
         self
     }
 
-    /// Builds the store. Before that, checks that the object store obeys the conditions of writes. The check
-    /// makes four writes to a separate object, and then deletes this object.
+    /// Checks that the object store obeys the conditions of writes, and builds the store. The check makes
+    /// four writes to a separate object, and then deletes this object.
     ///
     /// # Errors
     ///

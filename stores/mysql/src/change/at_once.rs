@@ -1,9 +1,9 @@
 //! Claims of new keys, and completions: one statement writes one or many of them without reading the rows
 //! first.
 //!
-//! Contains no rule of the protocol: the protocol's own functions decide with [`BLANK_CLOCK`] as the time,
-//! and the statement adds the server's time to each instant in the new records. Operations that cannot be
-//! answered in this way go the long way (see [`change`](super)).
+//! Contains no rule of the protocol: the protocol's own functions decide, with [`BLANK_CLOCK`] as the time.
+//! The statement then adds the server's time to each instant in the new records. Operations that cannot be
+//! answered in this way take the long way (see [`change`](super)).
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -24,9 +24,9 @@ use idem_core::protocol::{
 use idem_store_kit::group_commit::{Answer, Op, Operation, Ticket};
 use idem_store_kit::sql::{Name, name};
 
-/// Operations share a statement only if they are the whole batch, or if they are at least `FEWEST` and at
-/// least 1 / `PARTS` of the batch. Each such statement costs an exchange and a commit, while the long way
-/// takes two exchanges for a whole batch.
+/// Operations share a statement only if they are the whole batch, or if there are at least `FEWEST` of them
+/// and they are at least 1 / `PARTS` of the batch. Each such statement costs an exchange and a commit, while
+/// the long way takes two exchanges for a whole batch.
 const FEWEST: usize = 6;
 const PARTS: usize = 4;
 

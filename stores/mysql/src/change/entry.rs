@@ -18,7 +18,7 @@ const RECORD: usize = 2;
 /// The state of one key in a batch.
 pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
-    /// Whether the server has a row, or why that row cannot be read.
+    /// `None` if the server has no row; an error if the row cannot be read.
     row: Option<Result<(), Unreadable>>,
     /// The record after the changes so far. It has blanks in place of the steps on the server, except for a
     /// step that a request was compared with.
@@ -101,7 +101,7 @@ impl<'k> Entry<'k> {
         record.map_or(is_unreadable, |record| protocol::is_live(&record, now))
     }
 
-    /// The record, if the batch writes it as a new row (`is_new`) or over the server's row (not `is_new`).
+    /// The record, if the batch writes it: as a new row if `is_new`, otherwise over the server's row.
     fn written(&self, is_new: bool) -> Option<(&'k RecordKey, &Record)> {
         let is_so = self.has_changed && self.row.is_none() == is_new;
         Some(self.key).filter(|_| is_so).zip(self.record.as_ref())

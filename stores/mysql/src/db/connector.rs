@@ -1,9 +1,9 @@
 //! How connections are opened.
 //!
-//! Neither the store's operations nor the driver change a session setting. Statements contain all settings
-//! that they need, so a pooler may give the session to another client after each transaction. Only a
-//! migration on MySQL changes a setting; see `ALTERS` in `session`. Prepared statements belong to the
-//! connection, even through a proxy.
+//! The store's operations and the driver change no session setting. Statements contain all settings that they
+//! need, so a pooler may give the session to another client after each transaction. Only a migration on MySQL
+//! changes a setting; see `ALTERS` in `session`. Prepared statements belong to the connection, even through a
+//! proxy.
 
 use std::str::FromStr as _;
 
@@ -51,7 +51,6 @@ pub(crate) fn database(source: &Source) -> Result<String, StoreError> {
     })
 }
 
-/// Opens connections.
 #[derive(Clone)]
 pub(crate) struct Opener;
 
@@ -84,8 +83,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or_default()
     }
 
-    /// If the mode requires encryption, this returns `Required` even if TLS is not built in, because in that
-    /// case the driver refuses to connect.
+    /// If the mode requires encryption, returns `Required`, even without TLS in the build: the driver then
+    /// refuses to connect.
     fn encryption(options: &MySqlConnectOptions) -> Encryption {
         let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
         let mode = options.get_ssl_mode();

@@ -25,7 +25,8 @@ mod number {
         [DUPLICATE_ENTRY, LOCK_WAIT_TIMEOUT, DEADLOCK, RECORD_CHANGED, 3101, 3572];
     pub(super) const PACKET_TOO_LARGE: u16 = 1153;
     pub(super) const NO_SUCH_TABLE: u16 = 1146;
-    /// `read_only`, `super_read_only`, a read-only transaction, `InnoDB`'s own read-only mode.
+    /// The server has `read_only` or `super_read_only` set, the transaction is read-only, or `InnoDB` is in
+    /// its own read-only mode.
     pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
     /// A commit that failed halfway, and errors that end a session or statement at any moment.
     pub(super) const UNKNOWN_AT_COMMIT: [u16; 5] = [1053, 1180, 1317, 1927, 3168];
@@ -34,9 +35,8 @@ mod number {
     pub(super) const PROXY: [std::ops::RangeInclusive<u16>; 2] = [2_000..=2_999, 9_000..=9_999];
     /// A transaction is open that this store did not begin, because another client has used the session.
     pub(super) const TRANSACTION_OPEN: u16 = 1568;
-    /// Errors that end the session, or that the server returns for all statements while it serves nobody, for
-    /// example as a Galera node that left its group (1047) or in offline mode (3032). A new connection may
-    /// lead to another server.
+    /// The session is over, or the server refuses all statements. For example, the server is a Galera node
+    /// that left its group (1047), or is in offline mode (3032). A new connection may lead to another server.
     pub(super) const SESSION_OVER: [u16; 7] = [1047, 1053, 1152, 1184, 1927, 3032, 4031];
     /// Errors whose messages contain no values of the store.
     pub(super) const HARMLESS: [u16; 40] = [
@@ -49,9 +49,7 @@ mod number {
 /// Whether an exchange commits its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The exchange does not commit.
     Open,
-    /// The exchange commits.
     Committing,
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn prepare(
     }
 }
 
-/// The server, and the version of the present layout.
+/// The server, and the version of the present layout; `None` if there are no tables.
 async fn find(
     session: &mut Session,
     names: &Names,
@@ -123,7 +123,7 @@ fn check(server: &Server) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Whether the server has no `SKIP LOCKED`. A server whose version cannot be parsed is accepted.
+/// Whether the server is too old for `SKIP LOCKED`. A server whose version cannot be parsed is accepted.
 fn is_too_old(version: &str) -> bool {
     let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
     let version = version.strip_prefix("5.5.5-").filter(|_| is_mariadb).unwrap_or(version);

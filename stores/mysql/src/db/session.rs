@@ -1,7 +1,7 @@
 //! One connection to the server, and the statements on it.
 //!
-//! Statements are text that contains all values, and one exchange has several statements. On MariaDB, an
-//! operation for which one statement is enough uses a statement that stays prepared.
+//! Usually, a statement is text that contains all values, and one exchange has several statements. On
+//! MariaDB, an operation that needs only one statement uses a prepared statement.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use super::failure::{self, Failure, Stage};
 use crate::text::Prepared;
 use idem_core::StoreError;
 
-/// Begins a transaction whose locking reads lock the rows that they find and no gaps, whatever the server's
-/// defaults are. The isolation level applies to this transaction only.
+/// Begins a transaction in which a locking read locks the rows that it finds, but no gaps between rows. This
+/// does not depend on the server's defaults. The isolation level applies to this transaction only.
 pub(crate) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION; ";
 /// Begins a transaction whose statements all read one snapshot. The first statement that reads a table takes
 /// the snapshot.
@@ -26,16 +26,16 @@ pub(crate) const BEGIN_READING: &str =
 /// Precedes a statement that is a transaction of its own, whatever the server's default isolation level is.
 /// Fails if a transaction is open.
 pub(crate) const ONE: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; ";
-/// Precedes a statement that must fail at once if another transaction has locked a row that the statement
-/// needs, or the table.
+/// Precedes a statement that must not wait for locks. If another transaction has locked the table or a row
+/// that the statement needs, the statement fails at once.
 pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ";
-/// The text that precedes a statement that changes a table: the first on MariaDB, the second on MySQL. The
-/// text limits how long the statement waits for the table's lock, in seconds. On MySQL, it changes a setting
-/// of the session, and the session is closed afterwards.
+/// Precedes a statement that changes a table: the first text on MariaDB, the second on MySQL. The text limits
+/// how long the statement waits for the table's lock, in seconds. The text for MySQL changes a setting of the
+/// session, so the session is closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The end of a `WHERE` clause, with two conditions. First, the statement is a transaction of its own, which
-/// it is not in a session without autocommit. Second, a replica gets the changed rows and not the statement's
+/// The end of a `WHERE` clause, with two conditions. First, the statement is a transaction of its own. In a
+/// session without autocommit, this is false. Second, a replica gets the changed rows and not the statement's
 /// text, because on a replica these conditions could be false. The store checks both conditions when it opens
 /// a session. The statement checks them again, because a proxy may send the statement to another session.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
@@ -45,9 +45,9 @@ pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
-/// The settings with which a session uses no prepared statements: the isolation level at which a statement
-/// reads uncommitted data, and the format of the binary log with which the store's writes at `READ COMMITTED`
-/// fail.
+/// With one of these settings, a session uses no prepared statements. The first is an isolation level, at
+/// which a statement reads uncommitted data. The second is a format of the binary log, with which the store's
+/// writes at `READ COMMITTED` fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
@@ -87,12 +87,10 @@ pub(crate) struct Session {
     connection: MySqlConnection,
     usage: Use,
     server: Server,
-    /// Whether claims, completions and reads are prepared statements.
     prepares: bool,
 }
 
 impl Session {
-    /// A session on this connection.
     pub(super) async fn new(connection: MySqlConnection, host: &Host) -> Result<Self, StoreError> {
         let (usage, server) = (Use::new(host.clone()), Server::default());
         let mut session = Self { connection, usage, server, prepares: false };
@@ -138,9 +136,9 @@ impl Session {
         answers
     }
 
-    /// Runs a statement that changes a table. It is not an error if a column or index already exists or is
-    /// already gone, because another process may have run the statement before. The statement waits only a
-    /// moment for transactions that use the table, because all statements of all processes queue behind it.
+    /// Runs a statement that changes a table. If a column or index already exists or is already gone, this is
+    /// not an error: another process may have run the statement before. The statement waits only a moment for
+    /// transactions that use the table, because all statements of all processes queue behind it.
     pub(crate) async fn alter(&mut self, text: &str) -> Result<(), Failure> {
         let set = if self.server.is_mariadb { ALTERS.0 } else { ALTERS.1 };
         match self.connection.execute(AssertSqlSafe(format!("{set}{text}"))).await {
@@ -150,8 +148,8 @@ impl Session {
     }
 
     /// Whether claims, completions and reads are prepared statements. After the server has refused a prepared
-    /// statement, the session uses none any more, because the server may prepare no statements, or a proxy
-    /// may have sent the statement to another server.
+    /// statement, the session uses no more of them. Perhaps the server prepares no statements at all, or a
+    /// proxy has sent the statement to another server.
     pub(crate) const fn prepares(&self) -> bool {
         self.prepares
     }

@@ -14,7 +14,8 @@ use idem_core::protocol::Record;
 use idem_store_kit::sql::name;
 
 /// The completion of one record. `before` has only the state `InFlight` and the request's owner and fence.
-/// `protocol::complete` made `after` from it with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK).
+/// `protocol::complete` made `after` from `before`, with [`BLANK_CLOCK`](crate::rows::BLANK_CLOCK) as the
+/// time.
 pub(crate) struct Completion<'t> {
     pub(crate) key: &'t RecordKey,
     pub(crate) before: Record,
@@ -57,9 +58,9 @@ impl Statements {
         text
     }
 
-    /// Builds one statement that commits by itself. It completes each record that is live, in flight and
-    /// without steps, and has the owner and fence of its completion. All completions of the lot must
-    /// [go together](Completion::goes_with), and their results must not be empty.
+    /// Builds one statement that commits by itself. The statement completes each record that is live, in
+    /// flight and without steps, and that has the owner and fence of its completion. All completions in `lot`
+    /// must [go together](Completion::goes_with), and their results must not be empty.
     pub(crate) fn complete(&self, lot: &[Completion<'_>]) -> Prepared {
         let mut text = Prepared::default();
         let Some(first) = lot.first() else { return text };
@@ -105,7 +106,7 @@ impl Statements {
     }
 
     /// Reads the rows of these keys of one scope, as [`look`](Self::look) does. Returns no row if the session
-    /// is in a transaction, whose snapshot may be older.
+    /// is in a transaction, because the transaction may have an older snapshot.
     pub(crate) fn look_prepared(&self, keys: &[&RecordKey]) -> Prepared {
         let (mut text, count) = (Prepared::default(), keys.len().next_power_of_two());
         self.read(&mut text, filled(keys).map(|(_, key)| *key), " AND @@in_transaction = 0", count);

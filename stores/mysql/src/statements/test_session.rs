@@ -37,7 +37,7 @@ pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     }
 }
 
-/// A session on this server, in which the tables now exist.
+/// A session on this server. Creates the tables if they are missing.
 pub(crate) async fn opened(server: &MariaDb) -> (Session, Statements) {
     let Setting { connector, .. } = setting_of(server);
     let names = names_of(server);

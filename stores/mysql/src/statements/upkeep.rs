@@ -1,4 +1,4 @@
-//! The statements of housekeeping: expired records, and pages of records.
+//! The statements that purge and list records.
 
 use super::Statements;
 use crate::db::session::{BEGIN, BEGIN_READING, COMMIT};
@@ -23,8 +23,8 @@ impl Statements {
         )
     }
 
-    /// Lets a purge read a record again at its `expires_at`, or, if it has none, after its `ttl`, but not
-    /// before [`SOONEST`] and not after [`LATEST`].
+    /// Sets when a purge reads a record again: at its `expires_at`. If the record has no `expires_at`, a
+    /// purge reads it again after its `ttl`, but after at least [`SOONEST`] and at most [`LATEST`].
     pub(crate) fn put_off(&self, name: Name<'_>) -> String {
         let mut text = format!(
             "UPDATE {} SET purge_at = IFNULL(expires_at, {NOW} + LEAST(GREATEST(ttl, {SOONEST}), {LATEST})) WHERE ",

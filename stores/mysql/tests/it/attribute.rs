@@ -152,7 +152,7 @@ async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_though_the_call
         [("fails", Then::Fail), ("panics", Then::Panic), ("waits", Then::Wait), ("final", Then::FailForGood)]
     {
         let mut tx = bank.pool.begin().await.unwrap();
-        // More than the time until the body waits, even on a busy machine.
+        // Within this time, the body begins to wait, even on a busy machine.
         let time = Duration::from_secs(3);
         let called =
             tokio::time::timeout(time, AssertUnwindSafe(pay(&bank, &mut tx, id, then)).catch_unwind());

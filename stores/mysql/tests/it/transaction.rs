@@ -59,7 +59,7 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
             taken(take(&other, &mut second, &free).await.1);
             grant(&other, &format!("{free}/claimed")).await;
         }
-        // Less than the operation timeout, which an operation that waits for a lock would use up.
+        // If an operation waited for a lock, it would use up its timeout of 30 s.
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
         second.rollback().await.unwrap();
         tx.rollback().await.unwrap();
@@ -166,8 +166,8 @@ async fn a_transaction_that_does_not_get_a_deleted_key_keeps_no_lock_of_it() {
         connection(&server).await,
     ];
     record(&store, "order", "old").await;
-    // While a snapshot needs the row, the server only marks it as deleted. An insert locks such a row first to
-    // read it and then to write it.
+    // While a snapshot needs the row, the server only marks the row as deleted. An insert locks such a row
+    // first for reading, and then for writing.
     let mut snapshot = reading.begin().await.unwrap();
     snapshot.fetch_all("SELECT * FROM idem_records").await.unwrap();
     run(&server, "delete from idem_records");

@@ -13,8 +13,8 @@ use idem_test_servers::Nats;
 use crate::requests::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Upper limit for an operation with a short timeout. It is less than the default timeout, and more than the
-/// time for which a busy machine stops a process.
+/// Upper limit for an operation with a short timeout. This limit is less than the default timeout. It leaves
+/// time for a busy machine, which may stop the process for a while.
 const SOON: Duration = Duration::from_millis(4_800);
 
 fn builder(nats: &Nats) -> NatsKvStoreBuilder {

@@ -12,7 +12,8 @@ mod in_a_folder {
     async fn subject() -> Subject {
         let folder = tempfile::tempdir().unwrap();
         let open = || FolderStore::open(folder.path()).unwrap();
-        // Every write waits for the disk, so the leases are long, and only a sample of the cases runs.
+        // Every write waits for the disk. So the short leases are longer than by default, and only a sample
+        // of the cases runs.
         Subject::new(open(), Profile::real_clock().short(Duration::from_millis(150)).sample(5))
             .handle(open())
             .keep(folder)
