@@ -47,8 +47,9 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 /// consumer waits for that message.
 ///
 /// All handlers run in the task of [`run`](Self::run). So nothing needs to be `Send` or `'static`, and the
-/// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler says about a
-/// spawned future that an implementation is not general enough, box the stream with `StreamExt::boxed`.
+/// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler refuses to
+/// spawn the future because an implementation "is not general enough", box the stream with
+/// `StreamExt::boxed`.
 ///
 /// A handler that blocks its thread also stops the other handlers, and the extensions of their messages.
 /// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute runs each
@@ -163,8 +164,8 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How long after the first delivery of a message the broker may still deliver it again. This includes
-    /// the broker's retention, and the time until a person redrives the dead letters.
+    /// The time after a message's first delivery in which the broker may deliver the message again. This
+    /// includes the broker's retention, and the time until a person redrives the dead letters.
     ///
     /// An operation with a shorter `ttl` forgets a result while a duplicate may still come. The consumer
     /// reports such an operation once, by the event `ttl_below_horizon`, and in [`Summary::forgetful`]. It
@@ -182,8 +183,9 @@ impl<E> Consumer<E> {
     ///
     /// The number of the try is [`Delivery::deliveries`], plus the retries that the consumer makes without
     /// the broker. For a panic inside an idempotent call, the attempt of the call counts if it is higher.
-    /// Without `deliveries`, a message that the broker must deliver again is retried for ever if its handler
-    /// never reaches its call. A call that fails in its body is limited by `max_attempts` of its operation.
+    /// If `deliveries` is `None`, redeliveries by the broker do not count. Then a message that the broker
+    /// delivers again is retried for ever if its handler never reaches its call. A call that fails in its
+    /// body is limited by `max_attempts` of its operation.
     pub fn max_tries(mut self, tries: u32) -> Self {
         self.settings.max_tries = tries.max(1);
         self

@@ -187,7 +187,6 @@ const fn is_of_the_store(kind: StoreErrorKind) -> bool {
 pub(crate) struct Tries {
     /// The number of tries, including this one.
     pub(crate) number: u32,
-    /// The limit of tries.
     pub(crate) limit: u32,
 }
 
@@ -274,7 +273,6 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
     Disposition::Reject { reason }
 }
 
-/// The pause after this attempt.
 fn pause(attempt: u32) -> Duration {
     // Enough doublings to reach the longest pause.
     let before = attempt.saturating_sub(1).min(32);

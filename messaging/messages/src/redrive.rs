@@ -1,8 +1,8 @@
 //! Lists dead letters, and sends their messages back to where they came from.
 //!
-//! Owns the steps of a letter's redrive, which are the same on all brokers: first the record of its call is
-//! forgotten, if the redrive forgets records, and then its message is sent. A broker's crate reads the
-//! letters, sends the messages, and removes the letters that were sent.
+//! Owns the steps of a letter's redrive, which are the same on all brokers. If the redrive forgets records,
+//! it first forgets the record of the letter's call. Then it sends the letter's message. A broker's crate
+//! reads the letters, sends the messages, and removes the letters whose messages were sent.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -183,8 +183,8 @@ fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
 }
 
-/// For how many seconds SQS must hide a message that should stay hidden for `after`. The result does not go
-/// beyond `LONGEST` after the message's receipt.
+/// The number of seconds for which to hide a message that should stay hidden for `after`: rounded up, but at
+/// most until `MARGIN` before the limit `LONGEST`.
 fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     let longest = LONGEST.saturating_sub(since_receipt).saturating_sub(MARGIN).as_secs();
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)

@@ -20,7 +20,7 @@ use idem_postgres::db::session::column;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// At most how many topics a relay remembers. Topics that other relays have emptied count, too.
+/// The highest number of topics that a relay remembers. Topics that other relays have emptied count, too.
 const MOST_TOPICS: usize = 100_000;
 
 /// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
@@ -43,7 +43,7 @@ struct Waiting {
     pause: Duration,
 }
 
-/// What a relay knows about a topic: it waits for transactions, or it knows the bound.
+/// What a relay knows about a topic: the transactions that the topic waits for, or the topic's bound.
 #[derive(Clone, Debug)]
 enum Known {
     Waits(Waiting),

@@ -46,8 +46,8 @@ async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
     second_worker_comes("cooperative-sticky", Duration::from_secs(1), 100).await;
 }
 
-/// Drops a worker whose handlers never end, when the time `after` has passed since the start of a second
-/// worker.
+/// Starts a worker whose handlers never end, and then a second worker. Drops the first worker when the second
+/// worker has run for the time `after`.
 async fn dropped(orders: &Orders, after: Duration) {
     let shop = Shop::default();
     for order in 100..120 {

@@ -36,10 +36,10 @@ pub trait BatchRecord {
     }
 }
 
-/// The response to Lambda: the records that must be delivered again, in the order of the batch. Of a queue,
-/// Lambda delivers these records again and deletes all others. Of a stream, Lambda delivers all records again
-/// from the first of these on, and the records that are done are replayed. A record without an identifier
-/// gets an empty one; Lambda then delivers the whole batch again.
+/// The response to Lambda: the records that must be delivered again, in the order of the batch. For a queue,
+/// Lambda delivers these records again and deletes all others. For a stream, Lambda delivers the first of
+/// these records and all later records again, and idem replays the calls that are done. A record without an
+/// identifier gets an empty one; Lambda then delivers the whole batch again.
 ///
 /// The event source mapping must have `ReportBatchItemFailures` among its function response types; otherwise
 /// Lambda treats any response as success. This applies to queues and to streams.

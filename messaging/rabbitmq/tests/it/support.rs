@@ -87,7 +87,7 @@ impl Orders {
         sent.await.unwrap().await.unwrap();
     }
 
-    /// Of the headers of the first dead letter, those whose values are texts.
+    /// The headers of the first dead letter whose values are texts.
     pub(crate) async fn letter(&self) -> BTreeMap<String, String> {
         let name = format!("{}-dead", self.name);
         let letter = self.channel.basic_get(name.as_str().into(), BasicGetOptions::default()).await.unwrap();

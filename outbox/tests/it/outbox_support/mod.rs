@@ -49,7 +49,6 @@ impl Bed {
             .unwrap()
     }
 
-    /// Runs a statement.
     pub(crate) fn sql(&self, statement: &str) {
         let _ = self.server.sql(statement);
     }
