@@ -45,9 +45,9 @@ impl Outbox {
     /// different transactions. So call `enqueue` after the writes that the message is about: if two
     /// transactions change the same row, the order of their messages is then the order of their changes.
     ///
-    /// Before a relay publishes a message, it waits for the end of every other transaction that had enqueued
-    /// into the same topic and was open when the relay first saw the message. The message's own transaction
-    /// does not wait for these transactions.
+    /// If other transactions that have enqueued into the same topic are open, a relay does not publish the
+    /// message at once. It waits until all those have ended that were open when it first saw the message. The
+    /// message's own transaction does not wait for these transactions.
     ///
     /// # Errors
     ///

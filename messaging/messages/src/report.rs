@@ -41,8 +41,7 @@ impl About {
     }
 }
 
-/// The value that the program's or a broker crate's code returns for a message, or `None` if that code
-/// panics.
+/// Calls code of the program or of a broker's crate. Returns that code's value, or `None` if the code panics.
 pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }

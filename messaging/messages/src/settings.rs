@@ -43,8 +43,8 @@ impl Settings {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// How many more messages may be taken when `held` messages are held and `idle` of them wait for other
-    /// messages or for the end of a pause.
+    /// How many more messages the consumer may take. It holds `held` messages. Of these, `idle` messages wait
+    /// for other messages or for the end of a pause.
     pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
             Some(_) => self.capacity().saturating_sub(held),

@@ -212,7 +212,7 @@ where
         let (key, attempt) = observation.last().unzip();
         about.key = key;
         let Some(ended) = ended else {
-            // Waits, so that the next worker that gets the message finds its key free.
+            // Waits until the key is free, so that the next worker can claim it.
             let _ = timeout(AFTERMATH, observation.settled()).await;
             return None;
         };

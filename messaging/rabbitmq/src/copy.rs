@@ -6,10 +6,10 @@ use idem_messages::DELIVERED;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-/// The header in which a copy carries the exchange that the message was sent to.
+/// The header of a copy with the exchange that the message was first sent to.
 pub const EXCHANGE: &str = "idem-exchange";
 
-/// The header in which a copy carries the routing key that the message was sent with.
+/// The header of a copy with the routing key that the message was first sent with.
 pub const ROUTING_KEY: &str = "idem-routing-key";
 
 /// The header in which a quorum queue counts how often a message came back.

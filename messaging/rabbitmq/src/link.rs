@@ -41,8 +41,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues
-    /// can be declared.
+    /// Connects. Checks that the queue and the destination of dead letters exist, and that delay queues can
+    /// be declared.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;

@@ -32,7 +32,7 @@ async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> 
     shop
 }
 
-/// This test takes longer than 30 s, because the second worker finds calls in flight, and handles their
+/// This test takes longer than 30 s, because the second worker finds calls in flight. It handles their
 /// messages again only when the leases of these calls may have expired.
 #[tokio::test]
 async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {

@@ -28,7 +28,7 @@ impl Node {
         self.0.lock().unwrap().url()
     }
 
-    /// The URL of a new user who may declare only names that match this pattern.
+    /// Adds a user who may declare only names of this pattern. Returns the user's URL.
     pub(crate) fn user(&self, name: &str, may_declare: &str) -> String {
         self.0.lock().unwrap().user(name, may_declare)
     }
