@@ -80,7 +80,6 @@ impl Offsets {
         self.partitions.remove(partition)?.committable()
     }
 
-    /// Removes all partitions.
     pub(crate) fn forget(&mut self) {
         self.partitions.clear();
     }

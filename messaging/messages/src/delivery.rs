@@ -1,4 +1,4 @@
-//! The glue to a broker, through which the consumer settles a message.
+//! The trait through which a consumer settles a message with its broker.
 
 use std::fmt;
 use std::future::ready;

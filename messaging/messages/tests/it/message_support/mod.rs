@@ -61,7 +61,6 @@ pub enum Failing {
     Panic,
 }
 
-/// A message of the broker.
 pub struct Message {
     pub order: String,
     /// How its call ends: see [`Shop::ship`].
@@ -226,7 +225,6 @@ impl Shop {
         Self { store: FaultStore::new(store), broker, operation, ran: RefCell::default() }
     }
 
-    /// Ships these messages.
     pub async fn consume(&self, consumer: Consumer<Failure>, texts: &[&str]) -> Summary {
         consumer.run(stream::iter(self.broker.messages(texts)), |m| self.ship(m)).await
     }
