@@ -23,8 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The highest number of topics that a relay remembers. Topics that other relays have emptied count, too.
 const MOST_TOPICS: usize = 100_000;
 
-/// The prefix of the server's name for a transaction that was prepared for a two-phase commit. The name is not
-/// the transaction's earlier name, so a topic waits for every prepared transaction.
+/// The prefix of the server's name for a transaction that was prepared for a two-phase commit. The name
+/// is not the transaction's earlier name, so a topic waits for every prepared transaction.
 const PREPARED: &str = "-1/";
 
 /// The bound up to which no new message can appear.
