@@ -14,7 +14,7 @@ use idem_postgres::driver::{DriverTransaction, Parameter, Query};
 /// The largest payload, in bytes.
 const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
 
-/// An outbox: messages in a table of a PostgreSQL database, version 12 or later, that a relay publishes.
+/// An outbox: a table of messages in a PostgreSQL database, version 12 or later.
 ///
 /// [`enqueue`](Self::enqueue) writes a message in the caller's transaction, and a [`Relay`](super::Relay)
 /// publishes it after the commit. The first process that connects creates the tables `idem_outbox`,
@@ -45,9 +45,9 @@ impl Outbox {
     /// different transactions. So call `enqueue` after the writes that the message is about: if two
     /// transactions change the same row, the order of their messages is then the order of their changes.
     ///
-    /// Before a relay publishes a message, it waits for the end of every other transaction that had enqueued
-    /// into the same topic and was open when the relay first saw the message. The message's own transaction
-    /// does not wait for these transactions.
+    /// If other transactions that have enqueued into the same topic are open, a relay does not publish the
+    /// message at once. It waits until all those have ended that were open when it first saw the message. The
+    /// message's own transaction does not wait for these transactions.
     ///
     /// # Errors
     ///
@@ -73,9 +73,9 @@ impl Outbox {
     /// with this id is in the table (pending, set aside or kept), nothing is written, even for another topic
     /// or payload.
     ///
-    /// If the relays keep published messages long enough ([`keep_published`](super::Relay::keep_published)),
-    /// an id that is the same at each attempt, such as `Context::downstream_key`, gives one message for all
-    /// attempts of a call, also without `transaction = tx`.
+    /// An id that is the same at each attempt, such as `Context::downstream_key`, gives one message for all
+    /// attempts of a call, also without `transaction = tx`. For this, the relays must keep published messages
+    /// long enough ([`keep_published`](super::Relay::keep_published)).
     ///
     /// # Errors
     ///

@@ -51,7 +51,6 @@ impl Link {
         answer.map_err(Failure::error)
     }
 
-    /// Closes the connection.
     pub(super) async fn close(self) {
         if let Some(session) = self.session.into_inner() {
             session.close(self.connector.timeout()).await;

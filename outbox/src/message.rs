@@ -68,7 +68,6 @@ impl fmt::Debug for MessageId {
     }
 }
 
-/// Checks a topic.
 pub(super) fn check_topic(topic: &str) -> Result<(), OutboxError> {
     match topic.len() {
         1..=LONGEST_TOPIC if !topic.chars().any(char::is_control) => Ok(()),

@@ -8,9 +8,10 @@ use super::message::Message;
 /// Sends a message to a broker.
 ///
 /// `publish` returns `Ok` once the broker has stored the message. The relay calls `publish` again with the
-/// same message if the call fails (but not after [`PublishErrorKind::Poison`], and not after the last of
-/// `max_attempts`), if it takes longer than the relay's [`publish_timeout`](super::Relay::publish_timeout),
-/// or if the relay dies before it records the success. So pass [`Message::id`] to a broker that deduplicates.
+/// same message if the call fails, if it takes longer than the relay's
+/// [`publish_timeout`](super::Relay::publish_timeout), or if the relay dies before it records the success. So
+/// pass [`Message::id`] to a broker that deduplicates. After [`PublishErrorKind::Poison`] or the last of
+/// `max_attempts`, the relay sets the message aside instead.
 ///
 /// In one topic, messages are published one after the other. If the future of `publish` is dropped, it must
 /// stop publishing.

@@ -25,7 +25,7 @@ pub(super) fn published(message: &Message) {
     of_message!(debug, message, "published", "published");
 }
 
-/// Reports that a publisher failed. `kind` is the kind of its error, `timeout` or `panic`.
+/// Reports that a publisher failed. `kind` is the error's kind, or `timeout`, or `panic`.
 pub(super) fn publish_failed(message: &Message, kind: &str) {
     of_message!(warn, message, "publish_failed", "the publisher failed", kind);
 }
@@ -34,8 +34,7 @@ pub(super) fn set_aside(message: &Message) {
     of_message!(error, message, "set_aside", "set aside: look at it, and retry or discard it");
 }
 
-/// Reports that this number of transactions that enqueued into the topic are still open; 0 after a restart of
-/// the server.
+/// Reports how many open transactions have enqueued into the topic; 0 after a restart of the server.
 pub(super) fn held_back(topic: &str, transactions: usize) {
     count("held_back");
     tracing::debug!(

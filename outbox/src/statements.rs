@@ -1,8 +1,8 @@
 //! The statements. Each statement is atomic, and safe to repeat if its answer was lost.
 //!
 //! While the database is down, a relay remembers which messages it has published. After a failover, the new
-//! primary may have lost the last messages and assign their numbers again. So the relay's statements identify
-//! a message by its number and its id.
+//! primary may have lost the last messages, and may use their numbers for other messages. So the relay's
+//! statements identify a message by its number and its id.
 
 use sqlx::AssertSqlSafe;
 
@@ -42,9 +42,10 @@ impl Names {
     }
 
     /// Creates the rows of new topics, and claims a topic. $1 owner, $2 lease, $3 the topic after which to
-    /// look, $4 how many topics to look at. Returns the claimed topic, whether it was taken over from a relay
-    /// that died, and how many times in a row it failed (all null if no topic was claimed); the last topic
-    /// that was looked at (null if all were looked at); and how many of the topics are new.
+    /// look, $4 how many topics to look at. Returns one row. Its first three columns are the claimed topic,
+    /// whether it was taken over from a relay that died, and how many times in a row it failed. They are null
+    /// if no topic was claimed. The fourth column is the last topic that was looked at, null if all were
+    /// looked at. The fifth column is how many of the topics are new.
     pub(super) fn claim(&self) -> Statement {
         let (topics, pending) = (&self.topics, pending_topics(&self.messages, "$3", "$4::integer"));
         query(format!(
@@ -242,8 +243,8 @@ fn pending_topics(messages: &str, after: &str, most: &str) -> String {
     )
 }
 
-/// Unblocks the topics that these messages block. A published message may block its topic, too, because a
-/// relay that had lost the topic may publish a message late, after another relay has set the message aside.
+/// Unblocks the topics that these messages block. A published message may block its topic, too: a relay that
+/// has lost the topic may publish a message after another relay has set the message aside.
 fn unblocked(names: &Names, by: &str) -> String {
     let topics = &names.topics;
     format!(

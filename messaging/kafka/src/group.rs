@@ -11,18 +11,17 @@ use crate::offsets::{Offsets, Partition};
 
 /// The settings of a worker.
 pub(crate) struct Settings {
-    /// The name of the group.
     pub(crate) group: String,
-    /// How many messages the partitions share equally, including messages that wait for a retry.
+    /// How many messages the partitions may hold together, including messages that wait for a retry. Each
+    /// partition gets an equal share.
     pub(crate) held: usize,
-    /// How many messages each partition may hold at least, even if its equal share is smaller.
+    /// If a partition's equal share is smaller than this number of messages, its share is this number.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
     pub(crate) dead_letters: String,
 }
 
-/// The state that the thread and the handlers share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     offsets: Mutex<Offsets>,

@@ -175,7 +175,7 @@ mod tests {
         Arc::new(Shared::new(Settings { group, held, least: 1, producer, retry_topic, dead_letters }))
     }
 
-    /// The reader pauses for up to five seconds after each error, and messages wait meanwhile. So at most one
+    /// The worker pauses for up to five seconds after each error, and messages wait meanwhile. So at most one
     /// error may wait for the reader.
     #[tokio::test]
     async fn one_error_at_a_time_waits_before_the_messages() {

@@ -37,7 +37,7 @@ pub(crate) async fn redrive(
 ) -> Result<(), Error> {
     let opened = spawn_blocking(move || open(config, &topic)).await.map_err(Error::at(READ))?;
     let (consumer, mut ends) = opened.map_err(Error::at(READ))?;
-    // For each partition, the letters that were kept since the last letter that was sent back.
+    // For each partition, the kept letters after the last letter that was sent back.
     let mut kept: HashMap<i32, Vec<OwnedMessage>> = HashMap::new();
     while let Some(letter) = next(&consumer, &mut ends).await? {
         let about = StoredLetter::read(id(&letter), |name| header(&letter, name).map(str::to_owned));

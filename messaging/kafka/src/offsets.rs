@@ -8,12 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 /// A topic, and one of its partitions.
 pub(crate) type Partition = (String, i32);
 
-/// The partition and offset of a message, and the number of the assignment under which this worker had the
-/// partition when the message was delivered.
+/// The partition and offset of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) partition: Partition,
     pub(crate) offset: i64,
+    /// The number of the partition's assignment to this worker when the message was delivered.
     assignment: u64,
 }
 
@@ -80,7 +80,6 @@ impl Offsets {
         self.partitions.remove(partition)?.committable()
     }
 
-    /// Removes all partitions.
     pub(crate) fn forget(&mut self) {
         self.partitions.clear();
     }

@@ -50,8 +50,8 @@ impl Received {
     }
 }
 
-/// Sends a copy of a message, with those of its headers for which `is_kept` returns true, and with the `new`
-/// headers.
+/// Sends a copy of a message. The copy has the message's headers for which `is_kept` returns true, and the
+/// `new` headers.
 pub(crate) async fn copy_to(
     producer: &FutureProducer,
     topic: &str,

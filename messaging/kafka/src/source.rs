@@ -32,7 +32,7 @@ const OF_CONSUMERS: [&str; 8] = [
     "session.timeout.ms",
 ];
 
-/// The messages of Kafka topics, as a member of a consumer group.
+/// The messages of Kafka topics. The source reads them as a member of a consumer group.
 ///
 /// The source does not create the topics. See the [crate](crate) for how messages are settled, rebalances,
 /// and Kafka's limits.

@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::{BrokerError, Consumer, Delivery, Progress, Redrive, Summary};
 
-/// How long a broker may take at the shutdown to give back unread messages. To close the connection, it may
-/// take the same time again.
+/// At the shutdown, a broker has this time to give back unread messages. Then it has the same time again to
+/// close the connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A function that chooses the group of a message: messages for which it returns the same text are handled
@@ -102,10 +102,10 @@ macro_rules! broker_methods {
             /// Handles messages until `shutdown` ends. Then the source waits for the running handlers
             /// ([`Consumer::grace`](idem_messages::Consumer::grace)), gives back the messages whose handlers
             /// have not started, and waits for results that are still to be recorded
-            /// ([`Consumer::drain`](idem_messages::Consumer::drain)). If the program does not set
-            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) or
-            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon), the broker's
-            /// value applies, if the broker reports one.
+            /// ([`Consumer::drain`](idem_messages::Consumer::drain)). The broker's values for
+            /// [`Consumer::extend_every`](idem_messages::Consumer::extend_every) and
+            /// [`Consumer::redelivery_horizon`](idem_messages::Consumer::redelivery_horizon) apply if the
+            /// broker reports them and the program does not set its own.
             ///
             /// If the broker goes away, the source waits until it is back.
             ///
@@ -240,7 +240,7 @@ pub trait Reader: Send {
     /// may still return the messages that it requested before.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
-    /// Gives back the messages that arrived and were not read, when the shutdown begins. Handlers still run,
+    /// When the shutdown begins, gives back the messages that arrived and were not read. Handlers still run,
     /// and their messages are settled later, so the connection must stay open, even after an error. The
     /// future is dropped after 30 s. Does nothing unless it is overridden.
     fn stop(&mut self) -> impl Future<Output = Result<(), BrokerError>> + Send {

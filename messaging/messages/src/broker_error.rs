@@ -20,7 +20,7 @@ impl BrokerError {
         Self { doing, source: source.into() }
     }
 
-    /// As [`new`](Self::new), as a closure for `map_err`.
+    /// [`new`](Self::new) as a closure for `map_err`.
     pub fn at<E: Into<Box<dyn Error + Send + Sync>>>(doing: &'static str) -> impl FnOnce(E) -> Self {
         move |source| Self::new(doing, source)
     }

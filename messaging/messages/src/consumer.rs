@@ -43,12 +43,13 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
 /// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
-/// messages, so an outage uses up no deliveries. A duplicate of a message that is in flight in the same
-/// consumer waits for that message.
+/// messages, so an outage uses up no deliveries. If the consumer handles a duplicate of the message, the
+/// message waits until the duplicate's handler has ended.
 ///
 /// All handlers run in the task of [`run`](Self::run). So nothing needs to be `Send` or `'static`, and the
-/// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler says about a
-/// spawned future that an implementation is not general enough, box the stream with `StreamExt::boxed`.
+/// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler refuses to
+/// spawn the future because an implementation "is not general enough", box the stream with
+/// `StreamExt::boxed`.
 ///
 /// A handler that blocks its thread also stops the other handlers, and the extensions of their messages.
 /// [`in_tasks`](super::in_tasks) runs each handler in its own task, and `detach` in the attribute runs each
@@ -123,8 +124,8 @@ impl<E> Consumer<E> {
     /// At the limit, the consumer takes no more messages from the stream.
     ///
     /// Unless set, the consumer holds as many messages as `concurrency`, and in addition messages that wait.
-    /// A message waits behind an earlier message of its [group](Delivery::group), for a duplicate whose
-    /// handler runs, or for its own retry if the consumer keeps it until then. With the waiting messages, the
+    /// A message waits for an earlier message of its [group](Delivery::group), for the running handler of a
+    /// duplicate, or for its own retry if the consumer keeps it until then. With the waiting messages, the
     /// consumer holds up to 100 times `concurrency`. So one waiting group does not stop the other groups, if
     /// the broker delivers that many messages (for RabbitMQ, set the source's `prefetch`).
     ///
@@ -142,8 +143,8 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How long the shutdown waits, after the last handler, for results that are still to be recorded and
-    /// claims that are still to be released; 10 s unless set. See [`idem::drain`](idem_runtime::drain).
+    /// How long the shutdown waits after the last handler until all results are recorded and all claims are
+    /// released; 10 s unless set. See [`idem::drain`](idem_runtime::drain).
     pub fn drain(mut self, patience: Duration) -> Self {
         self.settings.drain = patience;
         self
@@ -163,8 +164,8 @@ impl<E> Consumer<E> {
         self
     }
 
-    /// How long after the first delivery of a message the broker may still deliver it again. This includes
-    /// the broker's retention, and the time until a person redrives the dead letters.
+    /// The time after a message's first delivery in which the broker may deliver the message again. This
+    /// includes the broker's retention, and the time until a person redrives the dead letters.
     ///
     /// An operation with a shorter `ttl` forgets a result while a duplicate may still come. The consumer
     /// reports such an operation once, by the event `ttl_below_horizon`, and in [`Summary::forgetful`]. It
@@ -182,8 +183,9 @@ impl<E> Consumer<E> {
     ///
     /// The number of the try is [`Delivery::deliveries`], plus the retries that the consumer makes without
     /// the broker. For a panic inside an idempotent call, the attempt of the call counts if it is higher.
-    /// Without `deliveries`, a message that the broker must deliver again is retried for ever if its handler
-    /// never reaches its call. A call that fails in its body is limited by `max_attempts` of its operation.
+    /// If `deliveries` is `None`, redeliveries by the broker do not count. Then a message that the broker
+    /// delivers again is retried for ever if its handler never reaches its call. A call that fails in its
+    /// body is limited by `max_attempts` of its operation.
     pub fn max_tries(mut self, tries: u32) -> Self {
         self.settings.max_tries = tries.max(1);
         self
@@ -200,8 +202,8 @@ impl<E> Consumer<E> {
     /// the attempt, and what [`settle`](super::settle) proposes. If the handler made no idempotent call, the
     /// attempt is the number of the try.
     ///
-    /// `choose` is not called if idem refused the call (in flight, mismatch, the store is down, ..), because
-    /// in these cases only the proposal takes the state of the key into account. If the operation's
+    /// `choose` is not called if idem refused the call (in flight, mismatch, the store is down, ..). In these
+    /// cases only the proposal takes the state of the key into account. If the operation's
     /// `terminal` keeps an error, every delivery gets this error again, so a retry changes nothing.
     ///
     /// ```
@@ -236,13 +238,13 @@ impl<E> Consumer<E> {
 
     /// Handles the messages of a stream until the stream ends and all messages taken from it are settled.
     ///
-    /// An error of the stream is reported by the event `stream_failed`, and the stream is polled again after
-    /// a pause, which grows while errors follow one another.
+    /// If the stream returns an error, the consumer emits the event `stream_failed`, and polls the stream
+    /// again after a pause. The pause grows while errors follow one another.
     ///
     /// # Cancellation
     ///
-    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing, so
-    /// the broker delivers the messages again by its own rule. To give the messages back instead, use
+    /// Dropping the future drops the handlers, releases their keys in the background, and settles nothing.
+    /// The broker then delivers the messages again by its own rule. To give the messages back instead, use
     /// [`run_until`](Self::run_until).
     pub async fn run<M, X, F, T>(
         self,
@@ -284,8 +286,8 @@ impl<E> Consumer<E> {
         self.work(shutdown, messages, None, Delivery::group, handler).await
     }
 
-    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled even if the consumer is full,
-    /// and must itself request no more messages from its broker than there is room for.
+    /// As [`run_until`](Self::run_until). With a `room`, the stream is polled even if the consumer is full.
+    /// Then the stream itself must request no more messages from its broker than there is room for.
     pub(super) async fn work<M, X, F, T>(
         self,
         shutdown: impl Future<Output = ()>,

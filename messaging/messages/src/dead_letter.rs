@@ -72,8 +72,8 @@ impl DeadLetter {
         Self { error: None, ..self.clone() }
     }
 
-    /// Reports, by the error event `dead_letter_is_bare`, that the message is so large that its dead letter
-    /// has none of idem's headers.
+    /// Emits the error event `dead_letter_is_bare`: the message is so large that its dead letter has none of
+    /// idem's headers.
     pub fn is_bare(&self, message: &impl Delivery) {
         tracing::error!(
             target: "idem", event = "dead_letter_is_bare", message_id = message.id(), operation = self.operation,

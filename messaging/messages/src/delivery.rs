@@ -1,4 +1,4 @@
-//! The glue to a broker, through which the consumer settles a message.
+//! The trait through which a consumer settles a message with its broker.
 
 use std::fmt;
 use std::future::ready;
@@ -86,15 +86,15 @@ pub trait Delivery {
         false
     }
 
-    /// Whether the consumer keeps a message that is to be retried, and runs its handler again after the
-    /// pause, because the broker cannot deliver it again. Other messages are handled meanwhile. `false`
-    /// unless it is overridden.
+    /// Whether the consumer itself retries the message: it keeps the message, and runs the handler again
+    /// after the pause. This is for brokers that cannot deliver a message again. Other messages are handled
+    /// meanwhile. `false` unless it is overridden.
     fn retries_in_place(&self) -> bool {
         false
     }
 
-    /// Whether this is the last time that the broker delivers the message. In that case a message that should
-    /// be retried is set aside instead, with the reason `exhausted`. `false` unless it is overridden.
+    /// Whether this is the last time that the broker delivers the message. If so, the message is set aside
+    /// instead of retried, with the reason `exhausted`. `false` unless it is overridden.
     fn is_last_delivery(&self) -> bool {
         false
     }
@@ -112,8 +112,8 @@ pub trait Delivery {
         None
     }
 
-    /// The name by which the broker knows the message, for events and dead letters: its id, offset or
-    /// sequence number, but nothing private. `None`, unless it is overridden.
+    /// The broker's name for the message, for events and dead letters: its id, offset or sequence number, but
+    /// nothing private. `None`, unless it is overridden.
     fn id(&self) -> Option<String> {
         None
     }

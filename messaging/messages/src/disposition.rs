@@ -58,9 +58,8 @@ pub enum Reason {
     Mismatch,
     /// The key of the message's call is in doubt: see [`Error::InDoubt`](idem_runtime::Error::InDoubt).
     InDoubt,
-    /// The message's attempts ran out: the operation's `max_attempts`; the consumer's
-    /// [`max_tries`](super::Consumer::max_tries), for example because the handler fails without an idempotent
-    /// call or its call times out; or the deliveries that the broker allows.
+    /// The message has used up the operation's `max_attempts`, the consumer's
+    /// [`max_tries`](super::Consumer::max_tries), or the deliveries that the broker allows.
     Exhausted,
     /// The message's handler panicked, as often as the consumer's [`max_tries`](super::Consumer::max_tries)
     /// allows.

@@ -1,8 +1,8 @@
 //! Whether the store of a consumer's calls is usable.
 //!
-//! Owns the rule that a failing store is not the fault of a message. Messages whose call found the store
-//! failing wait here, with growing pauses. The consumer takes no more messages until a call gets an answer
-//! from the store, or no message waits here any more.
+//! Owns the rule that a failing store is not the fault of a message. If the store fails during a message's
+//! call, the message waits here, with growing pauses. The consumer takes no more messages until a call gets
+//! an answer from the store, or no message waits here any more.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,7 +19,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 #[derive(Debug)]
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
-    /// How many messages are held.
     held: AtomicUsize,
 }
 
@@ -28,8 +27,8 @@ impl Gate {
         Self { open: watch::Sender::new(true), held: AtomicUsize::new(0) }
     }
 
-    /// Holds a message until the returned value is dropped. Without a held message, nobody would try the
-    /// store again, so the drop of the last such value opens the gate.
+    /// Holds a message until the returned value is dropped. The drop of the last such value opens the gate,
+    /// because without a held message, no call would try the store again.
     pub(crate) fn hold(&self) -> Held<'_> {
         self.held.fetch_add(1, Ordering::Relaxed);
         Held(self)
@@ -68,7 +67,6 @@ impl Gate {
     }
 }
 
-/// A message that is held.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Held<'g>(&'g Gate);

@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use idem_core::RecordKey;
 
-/// The keys of calls whose handlers have not ended. A key counts as held from before its claim, because the
-/// answer to a duplicate's claim may arrive before the answer to the first call's claim.
+/// The keys of calls whose handlers have not ended. A key counts as held before its claim is sent, because
+/// the answer to a duplicate's claim may arrive before the answer to the first call's claim.
 #[derive(Default)]
 pub(crate) struct HeldKeys {
     keys: Mutex<HashMap<RecordKey, Holders>>,
@@ -27,8 +27,7 @@ struct Holders {
     ended: u64,
 }
 
-/// A key that a handler holds, and how many other holders of the key had ended when this handler added the
-/// key.
+/// A key that a handler holds, and the value of `Holders::ended` when the handler added the key.
 pub(crate) struct Held {
     key: RecordKey,
     ended: u64,

@@ -176,8 +176,8 @@ impl Cause {
     }
 }
 
-/// Whether the store itself failed, so that requests about other keys fail, too. A record that cannot be
-/// read, and a key or a result that is too large, concern one message only.
+/// Whether the store itself failed, so that requests about other keys fail, too. An unreadable record, or a
+/// key or result that is too large, concerns one message only.
 const fn is_of_the_store(kind: StoreErrorKind) -> bool {
     !matches!(kind, StoreErrorKind::CorruptRecord | StoreErrorKind::TooLarge)
 }
@@ -187,7 +187,6 @@ const fn is_of_the_store(kind: StoreErrorKind) -> bool {
 pub(crate) struct Tries {
     /// The number of tries, including this one.
     pub(crate) number: u32,
-    /// The limit of tries.
     pub(crate) limit: u32,
 }
 
@@ -253,8 +252,8 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
             }
             // The message may be the cause: each of its tries may run out of time.
             Error::TimedOut { .. } => return tries.proposed(Reason::Exhausted),
-            // The message may be the cause: for example, a number in it is not finite, so it has no
-            // fingerprint, or a time in it is zero and is used as the `ttl`.
+            // The message may be the cause. For example, it contains a number that is not finite and so has
+            // no fingerprint, or a `ttl` of zero.
             Error::Configuration { .. } => return tries.proposed(Reason::Misconfigured),
             Error::NotRecorded { .. } | Error::LeaseLost { .. } | Error::NoTimeLeft { .. } => return AT_ONCE,
             Error::Step { source: StepError::Store(source), .. } if is_of_the_store(source.kind()) => {
@@ -274,7 +273,6 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
     Disposition::Reject { reason }
 }
 
-/// The pause after this attempt.
 fn pause(attempt: u32) -> Duration {
     // Enough doublings to reach the longest pause.
     let before = attempt.saturating_sub(1).min(32);

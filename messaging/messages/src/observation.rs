@@ -22,8 +22,7 @@ tokio::task_local! {
 pub(crate) struct Observation {
     /// The keys that all handlers of the consumer hold. `None` outside a consumer.
     held: Option<Arc<HeldKeys>>,
-    /// The redelivery horizon, and the summary that lists the operations that keep their results for a
-    /// shorter time.
+    /// The redelivery horizon, and the summary that lists operations with a shorter `ttl`.
     horizon: Option<(Duration, Progress)>,
     calls: Mutex<Calls>,
 }
@@ -39,8 +38,8 @@ struct Calls {
 }
 
 impl Observation {
-    /// The observer of a handler that adds the keys of its calls to `held`, and reports the operations that
-    /// keep their results for less than the time in `horizon`.
+    /// The observer of a handler. It adds the keys of the handler's calls to `held`, and reports operations
+    /// whose `ttl` is shorter than the time in `horizon`.
     pub(crate) fn of_handler(held: &Arc<HeldKeys>, horizon: Option<(Duration, Progress)>) -> Self {
         Self { held: Some(held.clone()), horizon, calls: Mutex::default() }
     }
@@ -55,7 +54,7 @@ impl Observation {
         HANDLER.try_with(Clone::clone).ok()
     }
 
-    /// The output of `call`. Also how the last idempotent call inside it got its result, and how the last
+    /// Returns the output of `call`, how the last idempotent call inside it got its result, and how the last
     /// idempotent call without a value ended.
     pub(crate) async fn of_call<F: Future>(
         self: &Arc<Self>,

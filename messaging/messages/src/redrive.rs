@@ -1,8 +1,8 @@
 //! Lists dead letters, and sends their messages back to where they came from.
 //!
-//! Owns the steps of a letter's redrive, which are the same on all brokers: first the record of its call is
-//! forgotten, if the redrive forgets records, and then its message is sent. A broker's crate reads the
-//! letters, sends the messages, and removes the letters that were sent.
+//! Owns the steps of a letter's redrive, which are the same on all brokers. If the redrive forgets records,
+//! it first forgets the record of the letter's call. Then it sends the letter's message. A broker's crate
+//! reads the letters, sends the messages, and removes the letters whose messages were sent.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -106,8 +106,8 @@ impl Redrive {
     }
 
     /// If a message's call [failed for good](Reason::Terminal) or [used up its attempts](Reason::Exhausted),
-    /// its record in this store is forgotten before the message goes back, so that the body runs again.
-    /// Without this, the message would get the recorded error and be rejected again at once. A record is
+    /// the redrive forgets the call's record in this store before the message goes back. So the body runs
+    /// again. Without this, the call would fail at once, and the message would be rejected again. A record is
     /// forgotten only if it has not changed since it was found. So if a call has succeeded since then, its
     /// record stays.
     ///

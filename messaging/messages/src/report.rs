@@ -41,8 +41,7 @@ impl About {
     }
 }
 
-/// The value that the program's or a broker crate's code returns for a message, or `None` if that code
-/// panics.
+/// Calls code of the program or of a broker's crate. Returns that code's value, or `None` if the code panics.
 pub(super) fn guarded<T>(said: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(said)).unwrap_or_default()
 }
@@ -115,7 +114,6 @@ pub(crate) fn settled(about: &About, cause: Cause, attempt: u32, disposition: Di
     }
 }
 
-/// Reports that the handler panicked.
 pub(crate) fn panicked(about: &About, tries: u32, disposition: Disposition) {
     let text = "a message's handler panicked";
     let rejected = matches!(disposition, Disposition::Reject { .. });
@@ -138,7 +136,8 @@ pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// Counts one more group that waits for a message that is retried in its place, until this value is dropped.
+/// A group that waits while one of its messages is retried in its place. The gauge counts the group until
+/// this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());
@@ -173,12 +172,10 @@ pub(crate) fn drained(left: Drained) {
     }
 }
 
-/// Reports that the broker failed.
 pub(crate) fn broker_failed(about: &About, what: &str, error: &str) {
     say!(warn, about, "broker_failed", "the broker failed: {what}", error);
 }
 
-/// Counts how a message was settled.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(crate) fn count(about: &About, disposition: &'static str, reason: &'static str) {
     #[cfg(feature = "metrics")]

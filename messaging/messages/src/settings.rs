@@ -6,7 +6,6 @@ use std::time::Duration;
 /// `concurrency`.
 const WAITING: usize = 100;
 
-/// The options of a [`Consumer`](super::Consumer).
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) concurrency: usize,
@@ -17,7 +16,7 @@ pub(super) struct Settings {
     pub(super) broker_timeout: Duration,
     pub(super) horizon: Option<Duration>,
     pub(super) max_tries: u32,
-    /// Whether the consumer holds a message whose store fails, instead of leaving the retry to the broker.
+    /// Whether the consumer holds a message if the store fails. Otherwise the broker delivers it again.
     pub(super) holds: bool,
 }
 
@@ -44,8 +43,8 @@ impl Settings {
         self.prefetch.unwrap_or_default().max(self.concurrency)
     }
 
-    /// How many more messages may be taken when `held` messages are held and `idle` of them wait for other
-    /// messages or for the end of a pause.
+    /// How many more messages the consumer may take. It holds `held` messages. Of these, `idle` messages wait
+    /// for other messages or for the end of a pause.
     pub(super) fn free(&self, held: usize, idle: usize) -> usize {
         match self.prefetch {
             Some(_) => self.capacity().saturating_sub(held),

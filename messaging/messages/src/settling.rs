@@ -18,8 +18,7 @@ use super::work::{Verdict, Works};
 use super::{Cause, DeadLetter, Delivery, Disposition};
 
 impl<M: Delivery, H, E> Works<'_, M, H, E> {
-    /// The times at which a message that arrives now is extended, until it is settled; `None` if it is never
-    /// extended.
+    /// The times at which a message that arrives now is extended. `None` if the consumer extends no messages.
     pub(super) fn rounds(&self) -> Option<Interval> {
         let every = self.consumer.settings.extend_every?.max(Duration::from_millis(1));
         let mut rounds = interval_at(Instant::now() + every, every);
@@ -52,10 +51,10 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         }
     }
 
-    /// Settles the message with the broker. A retry or a rejection that fails is repeated while the broker
-    /// still counts the message as delivered to this worker, until the consumer shuts down; then the message
-    /// is given back. If an acknowledgement is lost, the broker delivers the message again, and the call is
-    /// replayed. If a message cannot be given back, the broker delivers it again by its own rule.
+    /// Settles the message with the broker. If a retry or a rejection fails, it is repeated while the broker
+    /// still counts the message as delivered to this worker. If the consumer shuts down meanwhile, the
+    /// message is given back. If an acknowledgement is lost, the broker delivers the message again, and the
+    /// call is replayed. If a message cannot be given back, the broker delivers it again by its own rule.
     pub(super) async fn settle(
         &self,
         message: &M,

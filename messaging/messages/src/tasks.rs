@@ -1,7 +1,7 @@
 //! Runs each handler in its own task, so that a consumer uses more than one thread.
 //!
-//! Owns the rules for what a handler's task inherits, and that the task ends if the consumer drops the
-//! handler. This module knows no message.
+//! Owns what a handler's task inherits, and the rule that the task ends if the consumer drops the handler.
+//! This module knows no message.
 
 use std::future::pending;
 use std::panic::resume_unwind;
@@ -90,7 +90,8 @@ impl<T: Send + 'static> Drop for Running<T> {
     fn drop(&mut self) {
         let Some(task) = self.task.take() else { return };
         task.abort();
-        // The task drops its handler only when the handler yields its thread. The consumer waits until then.
+        // The task drops its handler only when the handler yields its thread. The consumer waits for this,
+        // but not longer than `AFTERMATH`.
         if let Some(observation) = &self.observation {
             observation.left_behind(BackgroundWork::of(task));
         }

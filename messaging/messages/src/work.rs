@@ -1,7 +1,7 @@
 //! One message, from its delivery to its settlement with the broker.
 //!
 //! Owns the rule that each message is settled once with the broker, and not before its handler has ended.
-//! This module takes nothing from the stream.
+//! This module does not read the consumer's stream.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -45,7 +45,7 @@ pub(super) enum Stage {
     Closed,
 }
 
-/// How a message is settled, and why; `None` for a message that was not handled.
+/// How a message is settled, and why; `None` for a message that is given back.
 pub(super) type Verdict = Option<(Disposition, Cause)>;
 
 /// The state that all messages of a consumer share.
@@ -125,9 +125,9 @@ where
         place
     }
 
-    /// Runs the handler when it is the message's turn, and again after a wait for the store or for a
-    /// duplicate, or after a pause if the message is retried in its place. Returns how the message is
-    /// settled, or `None` if the shutdown came first.
+    /// Runs the handler when it is the message's turn. Runs it again after a wait for the store or for a
+    /// duplicate. If the message is retried in its place, also runs it again after the pause. Returns how the
+    /// message is settled, or `None` if the shutdown came first.
     async fn decide(
         &self,
         message: &M,
@@ -212,7 +212,7 @@ where
         let (key, attempt) = observation.last().unzip();
         about.key = key;
         let Some(ended) = ended else {
-            // Waits, so that the next worker that gets the message finds its key free.
+            // Waits until the key is free, so that the next worker can claim it.
             let _ = timeout(AFTERMATH, observation.settled()).await;
             return None;
         };

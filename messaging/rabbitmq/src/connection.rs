@@ -7,7 +7,7 @@ use lapin::Connection;
 
 pub(crate) const OPEN: &str = "open a channel";
 
-/// Opens a connection.
+/// A function that opens a connection.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
 
 /// An exchange and a routing key to publish to.
@@ -18,7 +18,6 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// A route to the queue with this name.
     pub(crate) const fn queue(name: String) -> Self {
         Self { exchange: String::new(), routing_key: name }
     }

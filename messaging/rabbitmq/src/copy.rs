@@ -6,17 +6,17 @@ use idem_messages::DELIVERED;
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 
-/// The header in which a copy carries the exchange that the message was sent to.
+/// The header of a copy with the exchange that the message was first sent to.
 pub const EXCHANGE: &str = "idem-exchange";
 
-/// The header in which a copy carries the routing key that the message was sent with.
+/// The header of a copy with the routing key that the message was first sent with.
 pub const ROUTING_KEY: &str = "idem-routing-key";
 
 /// The header in which a quorum queue counts how often a message came back.
 const RETURNED: &str = "x-delivery-count";
 
-/// The starts of the names of the headers in which RabbitMQ records the path of a message. A copy is sent
-/// without these headers, because RabbitMQ writes new ones.
+/// Prefixes of the headers in which RabbitMQ records a message's path. A copy is sent without these headers,
+/// because RabbitMQ writes new ones.
 const OF_THE_BROKER: [&str; 4] = [RETURNED, "x-death", "x-first-death-", "x-last-death-"];
 
 /// The delivery mode of a message that RabbitMQ writes to disk.

@@ -39,8 +39,8 @@ impl Link {
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }
 
-    /// Keeps a letter. A quorum queue drops a message that came back more often than its `x-delivery-limit`
-    /// allows, so a copy replaces a letter that has come back before.
+    /// Keeps a letter. If the letter has come back before, a copy replaces it, because a quorum queue drops a
+    /// message that comes back more often than the queue's `x-delivery-limit` allows.
     async fn keep(&self, letter: &BasicGetMessage) -> Result<(), Error> {
         if returns(&letter.delivery.properties) == 0 {
             return Ok(());

@@ -41,8 +41,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Connects, and checks that the queue and the destination of dead letters exist and that delay queues
-    /// can be declared.
+    /// Connects. Checks that the queue and the destination of dead letters exist, and that delay queues can
+    /// be declared.
     pub(crate) async fn open(settings: Arc<Settings>) -> Result<Self, Error> {
         let connection = (settings.connect)().await.map_err(Error::at("connect"))?;
         let consuming = connection.create_channel().await.map_err(Error::at(OPEN))?;
@@ -100,7 +100,6 @@ impl Link {
         self.connection.create_channel().await.map_err(Error::at(OPEN))
     }
 
-    /// Starts to consume the queue.
     pub(crate) async fn consume(&self) -> Result<lapin::Consumer, Error> {
         let Settings { queue, prefetch, .. } = &*self.settings;
         let limited = self.consuming.basic_qos(*prefetch, BasicQosOptions::default()).await;
@@ -145,8 +144,7 @@ impl Link {
         Ok(())
     }
 
-    /// Closes both connections. RabbitMQ puts the messages that are not acknowledged back into the queue at
-    /// once.
+    /// Closes both connections. RabbitMQ then puts unacknowledged messages back into the queue at once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;
         self.publisher.close().await;
@@ -158,7 +156,7 @@ async fn close(channel: Channel) {
     let _ = channel.close(200, "done".into()).await;
 }
 
-/// The shortest of `DELAYS` that is not below this pause, or the longest of `DELAYS` if all are below it.
+/// The shortest of `DELAYS` that is at least this pause. If all of `DELAYS` are shorter, the longest of them.
 fn rounded(after: Duration) -> u64 {
     let [.., longest] = DELAYS;
     DELAYS.into_iter().find(|delay| Duration::from_millis(*delay) >= after).unwrap_or(longest)

@@ -1,8 +1,8 @@
 //! Copies of messages, and RabbitMQ's confirmations.
 //!
-//! Owns the rule that only one publish at a time is in flight on a channel. If there were several and
-//! RabbitMQ returned one message, lapin could assign it to the confirmation of another message. The publisher
-//! has its own connection, because an alarm blocks everything that a publishing connection sends, including
+//! Owns the rule that only one publish at a time is in flight on a channel. Otherwise, if RabbitMQ returned a
+//! message, lapin could assign it to the confirmation of another message. The publisher has its own
+//! connection, because an alarm blocks everything that a publishing connection sends, including
 //! acknowledgements.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

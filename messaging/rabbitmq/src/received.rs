@@ -13,8 +13,8 @@ use crate::Error;
 use crate::copy::{EXCHANGE, ROUTING_KEY, copied, deliveries, origin};
 use crate::link::{Link, Settings};
 
-/// A message as RabbitMQ delivered it. It dereferences to lapin's message. The exchange and the routing key
-/// in it are those that the message was first sent with, even after a retry.
+/// A message as RabbitMQ delivered it. It dereferences to lapin's message. Even after a retry, it has the
+/// exchange and the routing key that the message was first sent with.
 pub struct Received {
     pub(crate) message: lapin::message::Delivery,
     link: Arc<Link>,

@@ -71,10 +71,11 @@ impl Source {
         self
     }
 
-    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, as many as the consumer
-    /// holds, so that another worker can handle the other messages. With [`group_by`](Self::group_by), set a
-    /// higher number, because a group that waits for a retry can fill the prefetch, and then stops the other
-    /// groups. All these messages must be acknowledged within RabbitMQ's `consumer_timeout`.
+    /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, RabbitMQ delivers as
+    /// many as the consumer may hold, so that another worker can handle the other messages. With
+    /// [`group_by`](Self::group_by), set a higher number, because a group that waits for a retry can fill the
+    /// prefetch, and then stops the other groups. All these messages must be acknowledged within RabbitMQ's
+    /// `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));
         self

@@ -74,7 +74,8 @@ async fn redrive_each(
 fn about(letter: &Message) -> StoredLetter {
     let header = |name: &str| letter.message_attributes.as_ref()?.get(name)?.string_value.clone();
     let mut about = StoredLetter::read(id(letter), header);
-    // A message that SQS itself has moved has no origin, but the ARN of the queue that it came from.
+    // If SQS itself has moved the message, no header has its origin. But SQS then adds the ARN of the queue
+    // that the message came from.
     let arn = || letter.attributes.as_ref()?.get(&MessageSystemAttributeName::DeadLetterQueueSourceArn);
     about.origin = about.origin.or_else(|| arn()?.rsplit(':').next().map(str::to_owned));
     about

@@ -176,15 +176,15 @@ pub(crate) fn copy(
     copy.set_message_group_id(group).set_message_deduplication_id(id)
 }
 
-/// Whether SQS refuses this message each time it is sent, because it is too large, or because an attribute
-/// has a character that SQS does not allow.
+/// Whether SQS refuses this message each time it is sent: the message is too large, or an attribute has a
+/// character that SQS does not allow.
 fn is_of_the_message<R>(error: &SdkError<SendMessageError, R>) -> bool {
     let of_the_message = ["InvalidParameterValue", "InvalidMessageContents"];
     error.code().is_some_and(|code| of_the_message.iter().any(|word| code.contains(word)))
 }
 
-/// For how many seconds SQS must hide a message that should stay hidden for `after`. The result does not go
-/// beyond `LONGEST` after the message's receipt.
+/// The visibility timeout for `after`, in seconds: rounded up, but at most until `MARGIN` before the limit
+/// `LONGEST`.
 fn visibility(after: Duration, since_receipt: Duration) -> u64 {
     let longest = LONGEST.saturating_sub(since_receipt).saturating_sub(MARGIN).as_secs();
     (after.as_secs() + u64::from(after.subsec_nanos() > 0)).min(longest)

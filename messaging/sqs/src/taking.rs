@@ -1,4 +1,4 @@
-//! Messages from SQS, a request at a time, and the requests that read a queue.
+//! The reader of a queue, and the requests that read messages and attributes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

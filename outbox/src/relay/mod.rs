@@ -67,10 +67,10 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// How many messages of a topic the relay reads together, and later records together as published, from 1
-    /// to 1,000; 32 unless set. This number limits how many messages of a topic are published again after a
-    /// crash. Whatever this number is, the payloads that are read after the first message have at most 4 MiB
-    /// together.
+    /// How many messages of a topic the relay reads together, from 1 to 1,000; 32 unless set. The relay also
+    /// records them as published together, so this number limits how many messages of a topic are published
+    /// again after a crash. Whatever this number is, the payloads that are read after the first message have
+    /// at most 4 MiB together.
     pub const fn batch(mut self, messages: usize) -> Self {
         self.settings.batch = messages;
         self
@@ -102,8 +102,8 @@ impl<P: Publisher> Relay<P> {
     }
 
     /// How often a message may fail before it is set aside; 10 unless set. Failures of kind
-    /// [unavailable](super::PublishErrorKind::Unavailable) do not count. If relays die again and again while
-    /// they publish a message (the message may crash the process), their deaths also count as failures, from
+    /// [unavailable](super::PublishErrorKind::Unavailable) do not count. A message may crash the process. So
+    /// if relays die again and again while they publish a message, their deaths also count as failures, from
     /// the second death on.
     pub const fn max_attempts(mut self, attempts: u32) -> Self {
         self.settings.max_attempts = attempts;

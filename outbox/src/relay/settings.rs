@@ -22,7 +22,6 @@ pub enum OnPoison {
     Block,
 }
 
-/// The options of a [`Relay`](super::Relay).
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) topics: usize,
@@ -43,7 +42,6 @@ impl Settings {
         (self.publish_timeout * 3).max(LEAST_LEASE)
     }
 
-    /// Checks the ranges.
     pub(super) fn check(&self) -> Result<(), String> {
         check_number("topics", self.topics, 64)?;
         check_number("batch", self.batch, 1_000)?;

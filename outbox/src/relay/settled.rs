@@ -20,10 +20,11 @@ use idem_postgres::db::session::column;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// At most how many topics a relay remembers. Topics that other relays have emptied count, too.
+/// The highest number of topics that a relay remembers. Topics that other relays have emptied count, too.
 const MOST_TOPICS: usize = 100_000;
 
-/// The prefix of the server's name for a transaction that was prepared for a two-phase commit.
+/// The prefix of the server's name for a transaction that was prepared for a two-phase commit. The name
+/// is not the transaction's earlier name, so a topic waits for every prepared transaction.
 const PREPARED: &str = "-1/";
 
 /// The bound up to which no new message can appear.
@@ -43,7 +44,7 @@ struct Waiting {
     pause: Duration,
 }
 
-/// What a relay knows about a topic: it waits for transactions, or it knows the bound.
+/// What a relay knows about a topic: the transactions that the topic waits for, or the topic's bound.
 #[derive(Clone, Debug)]
 enum Known {
     Waits(Waiting),

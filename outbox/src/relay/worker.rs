@@ -40,8 +40,8 @@ pub(super) struct Worker<'r, P> {
     pub(super) relay: &'r Relay<P>,
     pub(super) waits: &'r Waits,
     pub(super) link: Link,
-    /// Unique to this worker. If a release fails, the topic still has this owner, so that the worker can
-    /// claim the topic again at once.
+    /// Unique to this worker. If a release fails, the topic still has this owner, so this worker can claim
+    /// the topic again at once.
     pub(super) owner: Owner,
     /// Messages that were published and are not recorded as such yet.
     pub(super) published: Vec<(i64, MessageId)>,

@@ -23,7 +23,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 /// tests. If they waited for less than 5 s, a worker that pauses for a moment would lose its messages.
 const KEPT: Duration = Duration::from_secs(7);
 
-/// Runs every case, each on a queue with a name of its own.
+/// Runs every case, each on a separate queue.
 pub async fn every<Q: Queue>(open: impl AsyncFn(&'static str) -> Q) {
     macro_rules! cases {
         ($($case:ident,)*) => {$(

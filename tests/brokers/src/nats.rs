@@ -12,8 +12,8 @@ use crate::Failure;
 /// How long a stream keeps a message.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Connects, and creates the stream, its consumer `shippers` with these settings, and the stream `NAME-dead`,
-/// where they are missing.
+/// Connects. Creates the stream, its consumer `shippers` with these settings, and the stream `NAME-dead`, if
+/// they are missing.
 pub async fn open(url: &str, name: &str, settings: pull::Config) -> Result<(Context, PullConsumer), Failure> {
     let jetstream = jetstream::new(async_nats::connect(url).await?);
     let dead = stream::Config { name: format!("{name}-dead"), ..stream::Config::default() };

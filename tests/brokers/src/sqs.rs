@@ -6,9 +6,9 @@ use aws_sdk_sqs::types::QueueAttributeName;
 
 use crate::Failure;
 
-/// A client of the emulator, and the URLs of a queue and of the queue `NAME-dead`, created where they are
-/// missing. `visibility` says for each queue how many seconds a message stays hidden while a worker has it.
-/// `kind` is the end of the names: nothing, or `.fifo`.
+/// Creates a queue and the queue `NAME-dead` if they are missing. Returns a client of the emulator, and the
+/// URLs of both queues. `visibility` says for each queue how many seconds a message stays hidden while a
+/// worker has it. `kind` is the end of the names: nothing, or `.fifo`.
 pub async fn open(
     endpoint: &str,
     name: &str,

@@ -32,7 +32,7 @@ async fn second_worker_comes(assignors: &str, work: Duration, orders: usize) -> 
     shop
 }
 
-/// This test takes longer than 30 s, because the second worker finds calls in flight, and handles their
+/// This test takes longer than 30 s, because the second worker finds calls in flight. It handles their
 /// messages again only when the leases of these calls may have expired.
 #[tokio::test]
 async fn what_takes_too_long_is_in_flight_for_the_next_worker_and_is_not_done_twice() {
@@ -46,8 +46,8 @@ async fn partitions_go_one_by_one_with_the_cooperative_assignor() {
     second_worker_comes("cooperative-sticky", Duration::from_secs(1), 100).await;
 }
 
-/// Drops a worker whose handlers never end, when the time `after` has passed since the start of a second
-/// worker.
+/// Starts a worker whose handlers never end, and then a second worker. Drops the first worker when the second
+/// worker has run for the time `after`.
 async fn dropped(orders: &Orders, after: Duration) {
     let shop = Shop::default();
     for order in 100..120 {

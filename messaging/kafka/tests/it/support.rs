@@ -22,7 +22,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Creates the topics, with or without a retry topic.
+    /// Creates the topics. With `retries`, the source uses the retry topic.
     pub(crate) async fn open(servers: &str, name: &'static str, retries: bool) -> Self {
         let orders = Self::on(servers, name, retries, "range,roundrobin");
         kafka::create(&orders.config, name, PARTITIONS).await.unwrap();

@@ -36,10 +36,10 @@ pub trait BatchRecord {
     }
 }
 
-/// The response to Lambda: the records that must be delivered again, in the order of the batch. Of a queue,
-/// Lambda delivers these records again and deletes all others. Of a stream, Lambda delivers all records again
-/// from the first of these on, and the records that are done are replayed. A record without an identifier
-/// gets an empty one; Lambda then delivers the whole batch again.
+/// The response to Lambda: the records that must be delivered again, in the order of the batch. For a queue,
+/// Lambda delivers these records again and deletes all others. For a stream, Lambda delivers the first of
+/// these records and all later records again, and idem replays the calls that are done. A record without an
+/// identifier gets an empty one; Lambda then delivers the whole batch again.
 ///
 /// The event source mapping must have `ReportBatchItemFailures` among its function response types; otherwise
 /// Lambda treats any response as success. This applies to queues and to streams.
@@ -90,7 +90,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     }
 
     /// When Lambda ends the function: `context.deadline()` of `lambda_runtime`. No lease reaches beyond the
-    /// deadline, so the function that gets a record next does not wait for a function that has ended. No
+    /// deadline, so the next function that gets a record never waits for the lease of an ended function. No
     /// record is started later than 2 s before the deadline. 500 ms before the deadline, handlers that are
     /// still running are dropped and their keys released.
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
@@ -127,10 +127,10 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// record is gone. Later messages of the group are delivered together with the record, so their delivery
     /// counts rise, too, and they would follow the record to the dead-letter queue.
     ///
-    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. A rejected
-    /// record that is reported as failed stops its shard until the record expires, after a day or more,
-    /// unless the event source mapping has a `MaximumRetryAttempts` and a destination for failures. Without
-    /// this function, each such record emits the error event `record_stops_shard`.
+    /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. If a
+    /// rejected record is reported as failed, it stops its shard until it expires, after a day or more. Only
+    /// a `MaximumRetryAttempts` of the event source mapping, with a destination for failures, prevents this.
+    /// Without this function, each such record emits the error event `record_stops_shard`.
     pub fn on_reject<F>(mut self, rejected: impl Fn(R, Reason) -> F + Send + Sync + 'b) -> Self
     where
         F: Future<Output = OnReject> + Send + 'b,
@@ -149,9 +149,9 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// If the store fails and a [`deadline`](Self::deadline) is set, records are retried with growing pauses
     /// until 2 s before the deadline. Without a deadline, the records are reported at once.
     ///
-    /// Lambda freezes a function that has returned its response. So if a deadline is set, `process` waits for
-    /// results to be recorded and claims to be released, as [`drain`](idem_runtime::drain) does, at the
-    /// latest until 500 ms before the deadline. The event `not_drained` reports work that is left after that.
+    /// Lambda freezes a function that has returned its response. So if a deadline is set, `process` waits, as
+    /// [`drain`](idem_runtime::drain) does, until all results are recorded and all claims are released. It
+    /// waits until 500 ms before the deadline at most. The event `not_drained` reports the remaining work.
     ///
     /// All handlers run in the caller's task: nothing needs to be `Send`, and a handler that blocks its
     /// thread stops the other handlers, too.

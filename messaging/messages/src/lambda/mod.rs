@@ -1,7 +1,7 @@
 //! AWS Lambda: batches of records, each processed separately.
 //!
-//! Owns the rule that a failed record has no effect on the records of other groups. This module uses the
-//! types that users see as `idem::message`, and knows no store.
+//! Owns the rule that a failed record has no effect on the records of other groups. This module knows no
+//! store.
 
 pub mod batch;
 mod records;

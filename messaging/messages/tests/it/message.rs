@@ -23,7 +23,7 @@ fn retry(after: Disposition) -> Duration {
     }
 }
 
-/// Claims the key as a worker that then crashes.
+/// Claims the key and does no more, as if the worker had crashed after the claim.
 async fn crashed(store: &impl Store, on_crash: OnCrash) {
     let key = KeyBuilder::new().part("a").finish().unwrap();
     let key = RecordKey::new(Scope::new("test.message").unwrap(), key);

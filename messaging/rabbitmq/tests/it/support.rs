@@ -28,7 +28,7 @@ impl Node {
         self.0.lock().unwrap().url()
     }
 
-    /// The URL of a new user who may declare only names that match this pattern.
+    /// Adds a user who may declare only names of this pattern. Returns the user's URL.
     pub(crate) fn user(&self, name: &str, may_declare: &str) -> String {
         self.0.lock().unwrap().user(name, may_declare)
     }
@@ -87,7 +87,7 @@ impl Orders {
         sent.await.unwrap().await.unwrap();
     }
 
-    /// Of the headers of the first dead letter, those whose values are texts.
+    /// The text headers of the first dead letter.
     pub(crate) async fn letter(&self) -> BTreeMap<String, String> {
         let name = format!("{}-dead", self.name);
         let letter = self.channel.basic_get(name.as_str().into(), BasicGetOptions::default()).await.unwrap();
@@ -95,7 +95,7 @@ impl Orders {
     }
 }
 
-/// The headers whose values are texts.
+/// The text headers of a message.
 fn texts(properties: &BasicProperties) -> BTreeMap<String, String> {
     let headers = properties.headers().iter().flat_map(|headers| headers.inner());
     let texts = headers.filter_map(|(name, value)| match value {

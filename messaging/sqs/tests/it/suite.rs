@@ -25,7 +25,6 @@ async fn an_sqs_source_does_what_every_source_must() {
         .await;
 }
 
-/// Groups are handled in order, and dead letters keep their group.
 #[tokio::test]
 async fn a_group_is_handled_in_order_over_a_retry_and_a_rejection() {
     let aws = Aws::start();

@@ -22,12 +22,12 @@ use idem_postgres::db::session::column;
 /// After this time, the turn of a topic begins no further batch, so that the worker serves the next topic.
 const TURN: Duration = Duration::from_secs(1);
 
-/// How many bytes of payloads a batch may have after its first message, so that it is read within the
+/// The limit of a batch's payloads after its first message, in bytes. It keeps the read of a batch within the
 /// operation timeout.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
-/// The error that is stored with a message before the publisher is called, if a relay has died with this
-/// topic. It stays with the message if this relay dies, too.
+/// If a relay has died with this topic, this error is stored with a message before the publisher is called.
+/// If this relay dies, too, the error stays with the message.
 const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
 
 /// A topic that a worker has claimed.

@@ -49,7 +49,6 @@ impl Bed {
             .unwrap()
     }
 
-    /// Runs a statement.
     pub(crate) fn sql(&self, statement: &str) {
         let _ = self.server.sql(statement);
     }
@@ -124,7 +123,7 @@ pub(crate) struct Seen {
 
 type Plan = Box<dyn Fn(&Seen) -> Then + Send + Sync>;
 
-/// A broker that follows a plan, and records the messages that it was offered and the messages that it took.
+/// A broker that follows a plan. It records the offered messages and the taken messages.
 #[derive(Clone)]
 pub(crate) struct Broker(Arc<Memory>);
 

@@ -1,5 +1,4 @@
-//! A broker that records the requests that it gets, with their times, and a shop whose orders say how their
-//! calls end.
+//! A broker that records its requests and their times, and a shop whose orders say how their calls end.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::cell::{Cell, RefCell};
@@ -40,17 +39,17 @@ pub type Told = (u64, String);
 pub struct Broker {
     begin: Instant,
     told: Rc<RefCell<Vec<Told>>>,
-    /// How the broker fails, for each request that it must not answer normally.
+    /// The requests that fail, and how.
     failing: Rc<RefCell<HashMap<String, Failing>>>,
     /// The state of the record of each message when it was acknowledged or given back.
     pub recorded: Rc<RefCell<Vec<Option<State>>>>,
-    /// How often the broker reports that it has delivered each message.
+    /// The number of deliveries that the broker reports for each message.
     pub deliveries: Rc<Cell<Option<u32>>>,
     /// The last dead letter.
     pub letter: Rc<RefCell<Option<DeadLetter>>>,
     /// Whether a message stays with this worker if it could not be settled.
     pub holds: Rc<Cell<bool>>,
-    /// Whether the broker cannot deliver a message again.
+    /// Whether the consumer keeps a message for its retry: the answer of [`Delivery::retries_in_place`].
     pub in_place: Rc<Cell<bool>>,
     store: MemoryStore,
 }
@@ -62,7 +61,6 @@ pub enum Failing {
     Panic,
 }
 
-/// A message of the broker.
 pub struct Message {
     pub order: String,
     /// How its call ends: see [`Shop::ship`].
@@ -151,7 +149,6 @@ pub fn told(what: &[(u64, &str)]) -> Vec<Told> {
     what.iter().map(|&(at, what)| (at, what.to_owned())).collect()
 }
 
-/// The record key of an order.
 pub fn key(order: &str) -> RecordKey {
     RecordKey::new(Scope::new(SCOPE).unwrap(), KeyBuilder::new().part(order).finish().unwrap())
 }
@@ -228,7 +225,6 @@ impl Shop {
         Self { store: FaultStore::new(store), broker, operation, ran: RefCell::default() }
     }
 
-    /// Ships these messages.
     pub async fn consume(&self, consumer: Consumer<Failure>, texts: &[&str]) -> Summary {
         consumer.run(stream::iter(self.broker.messages(texts)), |m| self.ship(m)).await
     }
