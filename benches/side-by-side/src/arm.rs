@@ -1,5 +1,5 @@
 //! An arm is one implementation that the benchmark compares, such as the attribute or code by hand. The file
-//! of each store defines its arms.
+//! of each store defines the arms of that store.
 
 use std::any::Any;
 use std::sync::Arc;
