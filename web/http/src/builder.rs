@@ -171,12 +171,13 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.wait(wait))
     }
 
-    /// What happens after a crash: a handler began, but did not answer, because its process died, it panicked
-    /// or took too long, a layer inside this one ended it (408, 504), its service failed, or its response
-    /// broke off. With [`OnCrash::Rerun`], the default, the next request with the key runs the handler again,
-    /// and [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With
-    /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as a crash,
-    /// unless [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
+    /// What happens after a crash. A handler has crashed if it began but did not answer, because its process
+    /// died, it panicked or it took too long. It also counts as a crash if a layer inside this one ended the
+    /// handler (408, 504), if the handler's service failed, or if the response broke off. With
+    /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, and
+    /// [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With [`OnCrash::InDoubt`],
+    /// nothing runs again before an operator decides, and every 5xx counts as a crash, unless
+    /// [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
     /// [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;

@@ -66,7 +66,6 @@ pub enum Recording {
     PassThrough,
 }
 
-/// The settings of a layer.
 #[derive(Clone)]
 pub(super) struct Config<St> {
     pub(super) store: St,

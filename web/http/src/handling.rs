@@ -103,7 +103,6 @@ impl<St: Store> Run<St> {
         answered(&config, span, task.abort_handle(), answer).await
     }
 
-    /// The work of the handler's task.
     async fn work<F, R, E>(self, handler: F, client: oneshot::Sender<Result<Response<Body>, E>>)
     where
         F: Future<Output = Result<Response<R>, E>>,
@@ -116,7 +115,7 @@ impl<St: Store> Run<St> {
     }
 
     /// Runs the handler and records its response. If the handler accepted a long operation, the client gets
-    /// its answer before the operation ends.
+    /// the 202 before the operation ends.
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,

@@ -14,8 +14,8 @@ use idem_core::Store;
 pub(super) enum Record {
     /// These bytes. The flag says whether the response is a failure.
     Whole(Bytes, bool),
-    /// No bytes. With `Keep` or `PassThrough`, the record shows only that there was a response. In a
-    /// transaction, the layer then keeps no record, and the client gets a problem.
+    /// No bytes. `Keep` and `PassThrough` make a record that shows only that there was a response. In a
+    /// transaction, they make no record, and the client gets a problem.
     Without(Recording),
 }
 

@@ -171,8 +171,8 @@ where
         }
     }
 
-    /// Returns the call of this owner, which is about to end, in a guard. The key stays busy in this process
-    /// until the guard is dropped.
+    /// Finds the call of this owner before it ends. The key stays busy in this process until the returned
+    /// guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,

@@ -1,9 +1,9 @@
 //! Idempotent calls for every tower service whose response can be serialized: a worker's jobs, a function of
 //! AWS Lambda, a client of another service. For HTTP use `idem-http`, which keeps whole responses.
 //!
-//! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the
-//! key of a request. The first request under a key is processed and its response is recorded; every other
-//! request under this key gets that response.
+//! [`IdempotentLayer`] has three parts: an [`Operation`], which is the policy; a store; and a function that
+//! returns the key of a request. The first request under a key is processed and its response is recorded;
+//! every other request under this key gets that response.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -36,7 +36,7 @@
 //! [`retry_after_error`](Operation::retry_after_error). Make the call within
 //! [`observe`](idem_runtime::observe) to learn whether the response was replayed.
 
-// Code that panics or prints is for tests.
+// Only tests may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 use std::fmt;

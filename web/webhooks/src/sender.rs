@@ -13,7 +13,7 @@ use crate::signature::{Claims, Scheme, matches};
 /// The largest difference between a signature's time and now.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
-/// Who sends the deliveries: the scheme of its signatures, and its secrets.
+/// A sender of deliveries: the scheme of its signatures, and its secrets.
 ///
 /// Give several secrets while the sender changes from one secret to the next. A signature with any of them is
 /// valid.
@@ -74,7 +74,7 @@ impl Sender {
         Ok(Self { scheme, secrets, tolerance: TOLERANCE })
     }
 
-    /// How much earlier or later than now the time of a signature may be; 5 minutes unless set. If someone
+    /// The largest allowed difference between a signature's time and now; 5 minutes unless set. If someone
     /// intercepts a delivery and sends it again after that time, the layer refuses it. GitHub's signatures
     /// have no time.
     #[must_use]
