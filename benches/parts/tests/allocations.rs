@@ -43,8 +43,8 @@ fn a_call_allocates_no_more_than_it_did() {
     // need room for the recording while the body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
-    // The bytes depend most on one allocation: the call's future, which has room for everything that the call
-    // may wait for.
+    // The bytes depend most on the call's future. This allocation has room for everything that the call may
+    // wait for.
     let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
     println!("{fresh}, {replayed} bytes");
     let bounds = if counted == without { (2_000, 1_450) } else { (2_660, 1_780) };

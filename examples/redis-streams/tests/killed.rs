@@ -1,4 +1,4 @@
-//! Workers on a real server, one of them killed between its effect and its acknowledgement.
+//! Tests workers on a real server. One of them is killed between its effect and its acknowledgement.
 
 use std::process::Command;
 

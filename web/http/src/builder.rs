@@ -26,8 +26,8 @@ const SCOPE: &str = "http";
 /// The default limit of handlers that run at the same time.
 const MAX_RUNNING: usize = 1024;
 
-/// How long a duplicate waits for the response by default. Most handlers end within that time, so a client
-/// whose connection broke gets the response when it sends the request again.
+/// How long a duplicate waits for the response by default. Most handlers end within that time. So if a
+/// client's connection broke, the client usually gets the response when it sends the request again.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The default timeout of one operation of the store.
@@ -220,9 +220,9 @@ impl<St: Store> Builder<St> {
     }
 
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
-    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides: all
-    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx, the statuses of
-    /// [`forget_status`](Self::forget_status) and failures of gRPC (`grpc-status`).
+    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides.
+    /// Responses with 401, 403, 407, 408, 425, 429, 5xx or a status of [`forget_status`](Self::forget_status)
+    /// are not kept. Failures of gRPC (`grpc-status`) are not kept either. All other responses are kept.
     ///
     /// ```
     /// use http::StatusCode;

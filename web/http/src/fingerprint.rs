@@ -28,10 +28,10 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 ///
 /// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the
 /// client sent, even if a `Router::nest` has removed a prefix. In a JSON body (`application/json`, `+json`),
-/// the order of members and white space do not matter if three conditions hold: the JSON is unambiguous (no
-/// two members of one name, no lone surrogate), all its numbers are integers of 64 bits, and it has at most
-/// 50,000 values. For a `multipart/*` body, the parts count, but not the boundary. For any other body, the
-/// bytes count.
+/// the order of members and white space do not matter under three conditions. The JSON is unambiguous (no two
+/// members of one name, no lone surrogate). All its numbers are integers of 64 bits. It has at most 50,000
+/// values. For a `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes
+/// count.
 ///
 /// ```
 /// use idem::http::RequestFingerprint;

@@ -57,9 +57,9 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets: the response; or a problem,
-    /// for example because the handler panicked or took too long; or the response that another attempt has
-    /// recorded.
+    /// Runs the handler, records its response, and returns what the client gets. This is the handler's
+    /// response, the response that another attempt has recorded, or a problem. The client gets a problem, for
+    /// example, if the handler panicked or took too long.
     ///
     /// # Errors
     ///

@@ -17,8 +17,9 @@ const MOST_VALUES: usize = 50_000;
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The JSON of `body` with sorted members, without white space, and without the members at the pointers
-/// `left_out`. `None` if `body` is not JSON, could be read in two ways (two members of one name, a lone
-/// surrogate), has more than [`MOST_VALUES`] values, or has a number that is not an integer of 64 bits.
+/// `left_out`. `None` if `body` is not JSON, if it could be read in two ways (two members of one name, a lone
+/// surrogate), if it has more than [`MOST_VALUES`] values, or if it has a number that is not an integer of 64
+/// bits.
 ///
 /// If members are left out, other numbers are allowed, too. Otherwise no member could be left out of a body
 /// that has a fraction. The other numbers are read as doubles, so two different numbers may become the same

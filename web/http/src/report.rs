@@ -1,5 +1,5 @@
 //! Span, events and metrics of the layer: a count of requests by their outcome, an event for each refusal,
-//! and one for each handler that did not end normally.
+//! and an event for each handler that did not end normally.
 //!
 //! Never shows a key, tenant, path or body.
 

@@ -91,7 +91,7 @@ impl Sender {
     /// [`Refused`] if the signature is missing or not valid, if its time differs too much from now, or if the
     /// delivery has no id (except with Slack).
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
-        // This uses the local clock and not the store's, because the age of a signature must be checked
+        // The local clock decides, and not the store's clock, because the age of a signature must be checked
         // before the first request to the store.
         self.verify_at(headers, body, SystemTime::now())
     }
