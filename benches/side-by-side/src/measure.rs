@@ -10,7 +10,6 @@ use idem_test_servers::meter::{Meter, Said};
 
 use crate::arm::{Anything, Arm};
 
-/// The kind of call that is measured.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Fresh,

@@ -102,7 +102,6 @@ impl http_body::Body for Body {
     }
 }
 
-/// The result of gathering a body.
 pub(super) enum Gathered {
     /// The body ended within the limit.
     Whole(Bytes, Option<HeaderMap>),

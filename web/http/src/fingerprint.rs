@@ -105,7 +105,6 @@ impl RequestFingerprint {
         self
     }
 
-    /// The fault in the options, if there is one.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let fault = "a member that is left out of the fingerprint is a JSON pointer such as \"/sent_at\"";
         self.left_out.iter().any(|member| !member.starts_with('/')).then_some(fault)

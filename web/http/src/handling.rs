@@ -244,7 +244,6 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// The recorded response, marked as a replay.
     pub(super) fn replayed(&self, replay: &Replayed<St>) -> Response<Body> {
         let decoded = replay.decode_with(|_, bytes| match ResultFormat::of(bytes) {
             None | Some(ResultFormat::Response) => {

@@ -105,7 +105,7 @@ impl Sender {
         let claims = Claims::read(self.scheme, headers).ok_or(Refused::Unsigned)?;
         let signed = claims.signed(body);
         let is_valid = |signature: &Vec<u8>| {
-            // Tries every secret, so that the duration does not show which one is right.
+            // Tries every secret, so that the duration does not show which secret is right.
             self.secrets.iter().filter(|secret| matches(secret, &signed, signature)).count() > 0
         };
         if !claims.signatures.iter().any(is_valid) {

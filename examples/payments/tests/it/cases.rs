@@ -62,7 +62,7 @@ async fn of_200_duplicates_over_two_servers_one_is_executed_and_all_others_are_r
 
 #[tokio::test]
 async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_then_one_takes_over() {
-    // The rig `pay` tests takeovers on the other stores.
+    // The program `tests/rigs/pay` tests takeovers on the other stores.
     let (store, _folder) = sqlite();
     let options = "--lease-ms 6000";
     let mut victim = Payments::start(framework(), &store, options);
