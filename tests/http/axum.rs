@@ -1,4 +1,4 @@
-//! Runs the cases on axum, whose routers accept the tower layer unchanged, and the tests for tower only.
+//! Runs the cases on axum, and the tests that run on no other framework.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

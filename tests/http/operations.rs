@@ -1,5 +1,5 @@
-//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and the answers at its
-//! location.
+//! Tests of long operations on axum, over real sockets: a 202, the work behind it, and the answers at the
+//! operation's location.
 
 mod crashes;
 mod results;
@@ -22,8 +22,8 @@ use crate::cases::{Gate, account};
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// The handler. The body of the request decides whether the handler accepts the request and works until the
-/// test lets the work end, or returns another response.
+/// The handler. If the body of the request is `refuse` or `answer`, it returns an ordinary response.
+/// Otherwise it accepts the request, and works until the test lets the work end.
 async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();

@@ -1,5 +1,5 @@
-//! The smallest program that uses one feature of the library, or does not use the library. The program is
-//! only built and never run.
+//! The smallest program that uses the enabled features of the library. Without features, it does not use the
+//! library. The program is only built and never run.
 
 #[cfg(feature = "macros")]
 mod uses;

@@ -1,5 +1,5 @@
-//! The calls that this package measures: `main.rs` makes them for a count of instructions, and the tests
-//! count allocations and bytes.
+//! The calls that this package measures. `main.rs` makes them so that valgrind can count their instructions.
+//! The tests count their allocations and bytes.
 
 use idem::{Error, Store, idempotent};
 

@@ -1,12 +1,12 @@
-//! Tests how many allocations a call makes. Unlike a measured time, a count is the same on every machine, so
-//! it shows even one more allocation.
+//! Tests how many allocations a call makes. Unlike a measured time, this number is the same on every machine,
+//! so the tests detect even one additional allocation.
 
 use futures_util::FutureExt as _;
 use idem::MemoryStore;
 use idem_part_costs::{Order, by_attribute, runtime, with_fingerprint};
 
-/// How many allocations one of these calls makes, and how many bytes they have. Leaves out the allocations
-/// that are made only once, or only from time to time.
+/// Returns the number of allocations of one call, and their bytes. Does not count allocations that are made
+/// only once, or only in some calls.
 fn of<'o, F>(orders: &'o [Order], mut call: impl FnMut(&'o Order) -> F) -> (u64, u64)
 where
     F: Future<Output = Result<(), idem::Error>>,
@@ -39,19 +39,18 @@ fn a_call_allocates_no_more_than_it_did() {
     let counted = measured.map(|calls| calls.map(|(count, _)| count));
     // The counts of a fresh call and of a replayed call, each without and with a fingerprint. With the
     // feature `metrics`, the counts are higher, because each metric allocates its labels. One allocation of a
-    // fresh call is the future that records the result. If the call's own future contained the recording
-    // future, the call would need room for it while the body runs.
+    // fresh call is the future that records the result. Without this allocation, the call's own future would
+    // need room for the recording while the body runs.
     let (without, with) = ([[7, 15], [4, 12]], [[12, 20], [6, 14]]);
     assert!(counted == without || counted == with, "{counted:?}");
-    // The bytes depend most on one allocation: the call's future, which has room for everything that the call
-    // may wait for.
+    // The bytes depend most on the call's future. This allocation has room for everything that the call may
+    // wait for.
     let [[(_, fresh), ..], [(_, replayed), ..]] = measured;
     println!("{fresh}, {replayed} bytes");
     let bounds = if counted == without { (2_000, 1_450) } else { (2_660, 1_780) };
     assert!(fresh <= bounds.0 && replayed <= bounds.1, "{fresh}, {replayed} bytes");
 }
 
-/// Returns a long result.
 #[idem::idempotent(key = "{id}", store = store, scope = "parts.long")]
 async fn long(store: &MemoryStore, id: u64, bytes: usize) -> Result<String, idem::Error> {
     Ok("a".repeat(bytes))
@@ -71,7 +70,8 @@ fn a_long_result_is_encoded_once_and_a_replay_copies_nothing_but_the_value_itsel
     };
     runtime().unwrap().block_on(async {
         let (fresh, replayed) = (bytes_of(1), bytes_of(1));
-        // A fresh call allocates the value, and a buffer for its encoding that doubles its size as it grows.
+        // A fresh call allocates the value and a buffer for the encoded value. The buffer doubles its size
+        // when it is full.
         assert!(fresh < LONG * 5, "{fresh}");
         assert!(replayed < LONG + 16 * 1024, "{replayed}");
     });

@@ -1,5 +1,5 @@
 //! Tests how much memory a running call and its record hold in addition to the call's body. Unlike a measured
-//! time, this number of bytes is nearly the same on every machine, so it shows an increase.
+//! time, this number of bytes is nearly the same on every machine, so the test detects an increase.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -9,8 +9,8 @@ use idem::{Error, MemoryStore, idempotent};
 use idem_part_costs::runtime;
 use tokio::task::{LocalSet, yield_now};
 
-/// So many calls that the tables of the store's shards have the same size in each run, although the calls are
-/// spread over the shards at random.
+/// Enough calls that the tables of the store's shards have the same size in each run, although each run
+/// spreads the calls over the shards at random.
 const CALLS: u64 = 100_000;
 
 /// A body that does not end.

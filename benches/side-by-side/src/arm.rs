@@ -1,5 +1,5 @@
 //! An arm is one implementation that the benchmark compares, such as the attribute or code by hand. The file
-//! of each store defines its arms.
+//! of each store defines the arms of that store.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ type Call = Arc<dyn Fn(String) -> BoxFuture<'static, Anything<()>> + Send + Sync
 /// The result of a body: 63 bytes, and 65 bytes as JSON.
 pub(crate) const RECEIPT: &str = "a receipt of sixty-two characters, as a body might well give.. ";
 
-/// One way to make a call.
 #[derive(Clone)]
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
@@ -86,7 +85,6 @@ impl Contest {
     }
 }
 
-/// `Ok` if a call returned the right answer, otherwise an error.
 pub(crate) fn right(is_right: bool) -> Anything<()> {
     if is_right { Ok(()) } else { Err("another answer than there must be".into()) }
 }

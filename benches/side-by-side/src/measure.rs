@@ -10,7 +10,6 @@ use idem_test_servers::meter::{Meter, Said};
 
 use crate::arm::{Anything, Arm};
 
-/// The kind of call that is measured.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Fresh,
@@ -107,8 +106,8 @@ async fn one(arm: &Arm, kind: Kind, (tasks, round): (usize, usize), plan: Plan) 
     Ok(Figures { per_second: calls / elapsed, p50: at(50), p99: at(99) })
 }
 
-/// The traffic with the server for one fresh call and for one replay, while a single caller makes the calls
-/// one after the other. The arms are connected through the meter.
+/// Measures the average traffic with the server for a fresh call and for a replay. A single caller makes the
+/// calls one after the other. The arms must be connected through the meter.
 pub(crate) async fn said(arms: &[Arm], meter: &Meter) -> Anything<Vec<(&'static str, Said, Said)>> {
     const CALLS: u32 = 200;
     let mut all = Vec::new();

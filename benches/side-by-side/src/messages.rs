@@ -1,6 +1,6 @@
-//! Messages of NATS JetStream to a consumer whose handlers send Redis one `INCR`, with the attribute and
-//! without it. A measured call publishes a message, and ends when the handler of that message has ended. A
-//! replay publishes the duplicate of a message that was handled before.
+//! Sends messages through NATS JetStream to a consumer. Each handler sends one `INCR` to Redis, with or
+//! without the attribute. A measured call publishes a message, and ends when the handler of that message has
+//! ended. A replay publishes the duplicate of a message that was handled before.
 
 use std::collections::HashMap;
 use std::future::pending;

@@ -48,7 +48,6 @@ impl IntoContents for PayError {
     }
 }
 
-/// The server.
 struct Shop {
     store: SqliteStore,
     gateway: Gateway,

@@ -1,5 +1,5 @@
-//! The spans of a call and its replay, and the spans of the HTTP layer and of a consumer by OpenTelemetry's
-//! conventions.
+//! Tests the spans of a call and of its replay, and the spans of the HTTP layer and of a consumer. The spans
+//! of the layer and the consumer must follow OpenTelemetry's conventions.
 
 use std::convert::Infallible;
 use std::time::Duration;

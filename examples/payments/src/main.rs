@@ -30,7 +30,7 @@ use rig_stores::{Choice, FORMS};
 /// Renders the metrics for Prometheus.
 type Metrics = metrics_exporter_prometheus::PrometheusHandle;
 
-/// How long handlers may run on after the server gets the signal to end.
+/// How long handlers may still run after the server gets the signal to end.
 const LAST_ORDERS: Duration = Duration::from_secs(30);
 
 /// A payments API whose requests are safe to send twice.

@@ -1,4 +1,4 @@
-//! What a payment does, for either framework. Uses the terms of HTTP, and knows neither framework.
+//! What a payment does. This module uses the terms of HTTP and does not depend on a web framework.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -74,7 +74,6 @@ pub(crate) const CHANGE: Route =
 pub(crate) const REFUND: Route =
     Route { name: "POST /refunds", collection: "refunds", status: 201, required: &["amount", "currency"] };
 
-/// A response.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
@@ -136,7 +135,8 @@ fn refused(why: &str) -> Answer {
     Answer::new(400, Some("application/problem+json"), problem.to_string())
 }
 
-/// A receipt. It is padded to `bytes` bytes, if that leaves room for a member `padding` that is not empty.
+/// A receipt. If `bytes` leaves room for a member `padding` of at least one byte, the receipt has this member
+/// and is `bytes` bytes long.
 fn receipt(id: &str, order: &Value, bytes: usize) -> String {
     let receipt = |padding: &str| {
         let mut receipt =

@@ -111,9 +111,10 @@ fn millis(time: Duration) -> usize {
 }
 
 impl Message {
-    /// Takes the message out of the group and deletes it from the stream. Without the deletion, the stream
-    /// would grow for ever. Redis executes all commands of the pipe, or none. If a stream has several groups,
-    /// do not delete its entries here, but trim it where it is written, with `XADD .. MAXLEN`.
+    /// Adds the commands that take the message out of the group and delete it from the stream. Without the
+    /// deletion, the stream would grow for ever. Redis executes all commands of the pipe, or none. If a
+    /// stream has several groups, do not delete its entries here. Instead trim the stream where its entries
+    /// are added, with `XADD .. MAXLEN`.
     fn leave(&self, pipe: &mut redis::Pipeline) {
         let Group { stream, group, .. } = &self.of;
         let ids = [&self.entry.id];

@@ -1,4 +1,4 @@
-//! Workers on a real server, one of them killed between its effect and its acknowledgement.
+//! Tests workers on a real server. One of them is killed between its effect and its acknowledgement.
 
 use std::process::Command;
 
@@ -41,8 +41,8 @@ fn a_killed_workers_orders_go_to_the_next_and_a_message_that_is_no_order_is_set_
     drop(first);
     let second = worker(&url, 0);
     until("all is done", || left(&mut redis) == 0);
-    // An effect and its result are not one commit. The killed worker made both effects and recorded no
-    // result, so the second worker made both effects again. The third message is a replay.
+    // An effect and its result are not committed together. The killed worker made both effects and recorded
+    // no result, so the second worker made both effects again. The third message is a replay.
     let mut shipped = effects(&mut redis);
     shipped.sort();
     assert_eq!(shipped, ["1", "1", "2", "2"]);

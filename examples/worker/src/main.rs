@@ -90,7 +90,6 @@ async fn ship(store: &RedisStore, order: &Order) -> Result<String, ShipError> {
     Ok(format!("parcel of order {} with {} pieces", order.id, order.pieces))
 }
 
-/// Handles the body of a message.
 async fn handle(store: &RedisStore, order: serde_json::Result<Order>) -> Result<String, ShipError> {
     ship(store, &order?).await
 }

@@ -20,7 +20,7 @@ async fn a_handler_that_crashes_runs_again_and_knows_it_or_is_in_doubt_by_the_po
         for (how, status) in [
             ("panics", Some(500)),
             ("times out", Some(500)),
-            // As if an inner layer interrupts the handler and answers 408.
+            // Simulates an inner layer that interrupts the handler and answers 408.
             ("answers 408", Some(408)),
             ("breaks off", None),
         ] {

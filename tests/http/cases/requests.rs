@@ -54,7 +54,7 @@ async fn a_request_that_is_refused_takes_no_key_and_a_client_that_reads_only_whe
 #[tokio::test]
 async fn a_client_that_was_told_to_send_its_body_can_send_all_of_it_and_is_told_why_it_was_refused() {
     let (server, runs) = echo().await;
-    // The body is chunked, so the server notices only while it reads the body that the body is too large.
+    // The body is chunked, so the server learns its length only while it reads the body.
     let request = Request::post("/pay", "k").header("Expect", "100-continue");
     let bytes = request.body(vec![b'x'; 12 << 20]).chunks(1 << 16).bytes();
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;

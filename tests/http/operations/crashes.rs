@@ -1,4 +1,4 @@
-//! Operations whose process is gone. The tests let the process live, but the store no longer accepts its
+//! Operations whose process is gone. The tests do not end the process. Instead, its store no longer accepts
 //! renewals, completions and releases.
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use idem_test_servers::web::Request;
 
 use super::{Api, is_the_same, of, place, request, settings, until_over};
 
-/// Longer than a process may pause during the test.
+/// So long that the lease does not expire if the process stands still for a moment.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn process<St: Store>(store: St, on_crash: OnCrash) -> Api {

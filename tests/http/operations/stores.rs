@@ -1,4 +1,5 @@
-//! Long operations on stores that make digests of keys, that fail, or that change while they are read.
+//! Long operations on a store that digests keys, on a store that fails, and on a store that changes during a
+//! read.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

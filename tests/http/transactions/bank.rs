@@ -50,7 +50,6 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// What the next run does after it has written.
     pub(crate) fn then(&self, then: Option<Then>) {
         *self.then.lock().unwrap() = then;
     }

@@ -40,7 +40,7 @@ async fn be_a_server<D: Database>(then: Option<Then>) {
     }
 }
 
-/// A server in a separate process, which is killed when this is dropped.
+/// A server in a separate process, which is killed when this value is dropped.
 struct Process {
     child: TestChild,
     address: SocketAddr,
@@ -59,9 +59,9 @@ impl Process {
     }
 }
 
-/// Repeats the request until the database server has noticed that the connection with the key is gone, and
-/// returns the answer. The time limit is shorter than a lease, so the key must not stay claimed until the end
-/// of a lease.
+/// Repeats the request until its key is free, and returns the answer. The key becomes free when the database
+/// server notices that the connection with the key is gone. The time limit is shorter than a lease, so the
+/// case fails if the key stays claimed until the end of a lease.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {
@@ -96,7 +96,7 @@ pub(crate) async fn a_process_killed_at_its_commit_leaves_one_effect<D: Database
     let bank = Bank::on(database, &url, 2, |builder| builder).await;
     let mut first = Process::start(&bank.database, "answers");
     let second = Process::start(&bank.database, "answers");
-    // Lets each process make its one-time writes now, because later they would wait for the held commits.
+    // Each process makes its one-time writes now, because later these writes would wait for the held commits.
     for (process, key) in [(&first, "first"), (&second, "second")] {
         assert_eq!(request(key).ask(process.address).await.status, 201);
     }

@@ -1,6 +1,6 @@
 //! Converts heads, because actix-web uses another version of the crate `http`.
 //!
-//! Owns the choice of the parts of a request and a response that are converted.
+//! Decides which parts of a request and of a response are converted.
 
 use actix_web::HttpResponse;
 use actix_web::body::{self as actix_body, BodySize, BoxBody, MessageBody};
@@ -16,7 +16,8 @@ use idem_runtime::Outcome;
 
 use crate::body::{self, of_response};
 
-/// The head of a request. Fails for a head that only actix-web accepts; a server does not receive such heads.
+/// The head of a request. Fails if the crate `http` refuses a part of the head. No request that a server
+/// received has such a head.
 pub(crate) fn head(request: &ServiceRequest) -> Result<Parts, actix_web::Error> {
     let of_http = || -> Result<Parts, http::Error> {
         let (mut parts, ()) = Request::new(()).into_parts();
@@ -43,7 +44,8 @@ fn headers<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Head
     Ok(headers)
 }
 
-/// A handler's response in idem's types, and the original head, which has the handler's error and extensions.
+/// Splits a handler's response into its head, which keeps the handler's error and extensions, and the
+/// response in idem's types.
 pub(crate) fn response_of<B: MessageBody + 'static>(
     response: HttpResponse<B>,
 ) -> Result<(HttpResponse<()>, Response<Body>), actix_web::Error> {
@@ -61,8 +63,8 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
         response.extensions_mut().insert(recording);
     }
     if let BodySize::Sized(length @ 1..) = body.size() {
-        // Added here, because actix-web adds the length only when it sends the response, after the layer has
-        // seen it.
+        // Added here, because the layer must see this header. actix-web itself adds it only later, when it
+        // sends the response.
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
     }
     Ok((head, response.map(|()| of_response(body))))

@@ -29,9 +29,9 @@
 //!
 //! Differences from tower, because of actix-web:
 //!
-//! - If a handler does not end (it panics, takes too long, or its key is lost meanwhile), the answer comes in
-//!   an [`actix_web::Error`], which middleware outside gets as an `Err`. After a panic or a timeout, the
-//!   answer is 500 `handler-failed`.
+//! - If a handler panics, takes too long or loses its key, the answer comes in an [`actix_web::Error`], and
+//!   middleware outside gets this error as an `Err`. After a panic or a timeout, the answer is 500
+//!   `handler-failed`.
 //! - An `Err` of middleware *inside* this one goes through unchanged and counts as a crash (see
 //!   [`Builder::on_crash`](idem_http::Builder::on_crash)). A handler's `Err` is a response, and its status
 //!   decides whether it is recorded.

@@ -22,7 +22,8 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 
 /// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
-/// Pass it to `wrap`. Middleware that is added *later* is outside of this one, so add authentication later.
+/// Pass it to `wrap`. Middleware that you add *after* this one is outside of it, so add authentication after
+/// it.
 ///
 /// A handler runs in a separate task on its worker, and continues when its client has gone away, unless the
 /// layer runs handlers in transactions. A server that stops ends its workers. So first stop accepting
@@ -85,9 +86,9 @@ impl<St> Idempotency<St> {
         Self { layer, extensions: Vec::new() }
     }
 
-    /// Copies this extension of a request, which middleware outside has set, to the request that the layer
-    /// sees. The functions of [`Builder::tenant`](idem_http::Builder::tenant) and
-    /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route) can read it there.
+    /// If middleware outside has set this extension of a request, copies the extension to the request that
+    /// the layer sees. There the functions of [`Builder::tenant`](idem_http::Builder::tenant) and
+    /// [`RequestFingerprint::route`](idem_http::RequestFingerprint::route) can read it.
     #[must_use]
     pub fn with_extension<T: Clone + Send + Sync + 'static>(mut self) -> Self {
         self.extensions.push(|request, extensions| {

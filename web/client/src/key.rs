@@ -67,8 +67,8 @@ impl Key {
 
 /// The value of the header: a string of RFC 8941.
 pub(crate) fn header(key: &str) -> Result<HeaderValue, http::Error> {
-    // An RFC 8941 string allows fewer characters than a header value. Any character that such a string does
-    // not allow becomes a line break, which `from_str` refuses.
+    // An RFC 8941 string allows fewer characters than a header value. Each character that is not allowed
+    // becomes a line break, which `from_str` refuses.
     let escaped = key.replace('\\', r"\\").replace('"', r#"\""#);
     let escaped = escaped.replace(|c: char| !matches!(c, ' '..='~'), "\n");
     let mut value = HeaderValue::from_str(&format!("\"{escaped}\""))?;

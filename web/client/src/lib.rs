@@ -37,8 +37,8 @@
 //!
 //! Inside an idempotent body, name each request with [`Key::named`]. Without a name, two requests with the
 //! same method, host and path have the same key. The server then answers the second request with the response
-//! of the first, or refuses it with 422 if the requests differ. And if a body runs again and now sends a
-//! request without a name to another host or path, the request has another key, so the provider processes it
+//! of the first, or refuses it with 422 if the requests differ. If a body runs again, it may send a request
+//! without a name to another host or path. Then the request has another key, and the provider processes it
 //! twice.
 //!
 //! # What an answer means

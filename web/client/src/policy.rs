@@ -102,9 +102,10 @@ impl Policy {
     /// Sets the function that decides whether an error of the inner client is a reason to send the request
     /// again.
     ///
-    /// Unless set: with reqwest, an error while connecting, sending or reading is a reason, and an error of
-    /// other middleware, of the URL, of redirects or of a certificate is not. In the tower layer every error
-    /// is a reason, except an error of a certificate.
+    /// Unless set, the middleware for reqwest sends the request again after an error while connecting,
+    /// sending or reading. It does not do so after an error of other middleware, of the URL, of redirects or
+    /// of a certificate. The tower layer sends the request again after every error except an error of a
+    /// certificate.
     #[must_use]
     pub const fn retry_error(mut self, is_broken: fn(&(dyn Error + 'static)) -> bool) -> Self {
         self.retry_error = Some(is_broken);
@@ -137,8 +138,8 @@ pub(crate) enum Verdict {
 }
 
 impl Policy {
-    /// What this answer means. If the answer has a `Retry-After` with a date but no `Date`, the pause is the
-    /// time from `now` to that date.
+    /// What this answer means. A date in `Retry-After` is compared with the answer's `Date`, or with `now` if
+    /// the answer has no `Date`.
     pub(crate) fn verdict(&self, status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Verdict {
         // `Retry-After` refers to the server's clock, which `Date` shows.
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());

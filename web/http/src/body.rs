@@ -17,10 +17,10 @@ use http_body_util::{BodyExt as _, BodyStream, Full, LengthLimitError, StreamBod
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-/// At most how many bytes of a refused request's body are read and discarded.
+/// How many bytes of a refused request's body are read and discarded at most.
 const MOST_DISCARDED: usize = 64 * 1024 * 1024;
 
-/// At most how long the body of a refused request is read.
+/// How long the body of a refused request is read at most.
 const LONGEST_DISCARDING: Duration = Duration::from_secs(10);
 
 /// The error type of a [`Body`].
@@ -102,11 +102,11 @@ impl http_body::Body for Body {
     }
 }
 
-/// The result of gathering a body.
 pub(super) enum Gathered {
     /// The body ended within the limit.
     Whole(Bytes, Option<HeaderMap>),
-    /// The body is larger than the limit. This body begins with the data that was read, so it is complete.
+    /// The body is larger than the limit. This value is still the whole body: the data that was read comes
+    /// first.
     TooLarge(Body),
     /// The body ended with an error. `read` is what was read, followed by that error. `limited` says whether
     /// the body exceeded the limit of another layer.

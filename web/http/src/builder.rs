@@ -26,8 +26,8 @@ const SCOPE: &str = "http";
 /// The default limit of handlers that run at the same time.
 const MAX_RUNNING: usize = 1024;
 
-/// How long a duplicate waits for the response by default. Most handlers end within that time, so a client
-/// whose connection broke gets the response when it sends the request again.
+/// How long a duplicate waits for the response by default. Most handlers end within that time. So if a
+/// client's connection broke, the client usually gets the response when it sends the request again.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The default timeout of one operation of the store.
@@ -171,12 +171,13 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.wait(wait))
     }
 
-    /// What happens after a crash: a handler began, but did not answer, because its process died, it panicked
-    /// or took too long, a layer inside this one ended it (408, 504), its service failed, or its response
-    /// broke off. With [`OnCrash::Rerun`], the default, the next request with the key runs the handler again,
-    /// and [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With
-    /// [`OnCrash::InDoubt`], nothing runs again before an operator decides, and every 5xx counts as a crash,
-    /// unless [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
+    /// What happens after a crash. A handler has crashed if it began but did not answer, because its process
+    /// died, it panicked or it took too long. It also counts as a crash if a layer inside this one ended the
+    /// handler (408, 504), if the handler's service failed, or if the response broke off. With
+    /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, and
+    /// [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With [`OnCrash::InDoubt`],
+    /// nothing runs again before an operator decides, and every 5xx counts as a crash, unless
+    /// [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
     /// [`Recording`] says otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;
@@ -219,9 +220,9 @@ impl<St: Store> Builder<St> {
     }
 
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
-    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides: all
-    /// responses are kept except 401, 403, 407, 408, 425, 429, 5xx, the statuses of
-    /// [`forget_status`](Self::forget_status) and failures of gRPC (`grpc-status`).
+    /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides.
+    /// Responses with 401, 403, 407, 408, 425, 429, 5xx or a status of [`forget_status`](Self::forget_status)
+    /// are not kept. Failures of gRPC (`grpc-status`) are not kept either. All other responses are kept.
     ///
     /// ```
     /// use http::StatusCode;

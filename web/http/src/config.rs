@@ -66,7 +66,6 @@ pub enum Recording {
     PassThrough,
 }
 
-/// The settings of a layer.
 #[derive(Clone)]
 pub(super) struct Config<St> {
     pub(super) store: St,
@@ -127,7 +126,6 @@ impl<St> Config<St> {
         }
     }
 
-    /// The problem response to a refused request.
     pub(super) fn refuse(&self, refusal: &ProblemDetails) -> Response<Body> {
         report::refused(&self.scope, refusal.problem());
         self.documentation.response(refusal).map(Body::from)

@@ -48,7 +48,7 @@ pub fn error_response(error: &Error) -> Response<Body> {
     response
 }
 
-/// The problem that a client of the layer gets for an error of the idempotent call that the layer makes.
+/// The problem that the client gets if the layer's own idempotent call fails with this error.
 pub(crate) fn refusal(error: &Error) -> ProblemDetails {
     match error {
         // The layer builds the record's key, so the client's key is not at fault.

@@ -85,7 +85,6 @@ pub(super) async fn begin<St: Store>(config: &Arc<Config<St>>, request: Request<
     begun
 }
 
-/// Claims the key of a request.
 async fn claim<St: Store>(
     config: &Arc<Config<St>>,
     request: Request<Body>,
@@ -118,7 +117,7 @@ async fn claim<St: Store>(
     }
 }
 
-/// A request that passed all checks that need no answer of the store. Its key is claimed next.
+/// A request that passed the checks of `prepare`. Its key is claimed next.
 struct Prepared {
     operation: Operation,
     key: Key,
@@ -126,7 +125,7 @@ struct Prepared {
     long_operation: Option<LongOperation>,
 }
 
-/// Makes all checks that need no answer of the store, and reads the body of the request.
+/// Makes all checks that do not need the store, and reads the body of the request.
 async fn prepare<St: Store>(config: &Config<St>, request: Request<Body>) -> Result<Prepared, ProblemDetails> {
     let (parts, body) = request.into_parts();
     let (key, tenant) = match check(config, &parts) {

@@ -27,10 +27,11 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// body, unless parts are left out.
 ///
 /// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the
-/// client sent, even if a `Router::nest` has removed a prefix. For a JSON body (`application/json`, `+json`),
-/// the order of members and white space do not matter if the JSON is unambiguous (no two members of one name,
-/// no lone surrogate), all its numbers are integers of 64 bits, and it has at most 50,000 values. For a
-/// `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes count.
+/// client sent, even if a `Router::nest` has removed a prefix. In a JSON body (`application/json`, `+json`),
+/// the order of members and white space do not matter under three conditions. The JSON is unambiguous (no two
+/// members of one name, no lone surrogate). All its numbers are integers of 64 bits. It has at most 50,000
+/// values. For a `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes
+/// count.
 ///
 /// ```
 /// use idem::http::RequestFingerprint;
@@ -104,7 +105,6 @@ impl RequestFingerprint {
         self
     }
 
-    /// The fault in the options, if there is one.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let fault = "a member that is left out of the fingerprint is a JSON pointer such as \"/sent_at\"";
         self.left_out.iter().any(|member| !member.starts_with('/')).then_some(fault)

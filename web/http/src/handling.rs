@@ -57,9 +57,9 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets: the response; or a problem,
-    /// for example because the handler panicked or took too long; or the response that another attempt has
-    /// recorded.
+    /// Runs the handler, records its response, and returns what the client gets. This is the handler's
+    /// response, the response that another attempt has recorded, or a problem. The client gets a problem, for
+    /// example, if the handler panicked or took too long.
     ///
     /// # Errors
     ///
@@ -103,7 +103,6 @@ impl<St: Store> Run<St> {
         answered(&config, span, task.abort_handle(), answer).await
     }
 
-    /// The work of the handler's task.
     async fn work<F, R, E>(self, handler: F, client: oneshot::Sender<Result<Response<Body>, E>>)
     where
         F: Future<Output = Result<Response<R>, E>>,
@@ -116,7 +115,7 @@ impl<St: Store> Run<St> {
     }
 
     /// Runs the handler and records its response. If the handler accepted a long operation, the client gets
-    /// its answer before the operation ends.
+    /// the 202 before the operation ends.
     async fn handle<F, R, E>(self, handler: F, client: &mut Client<E>) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<R>, E>>,
@@ -245,7 +244,6 @@ impl<St: Store> Config<St> {
         }
     }
 
-    /// The recorded response, marked as a replay.
     pub(super) fn replayed(&self, replay: &Replayed<St>) -> Response<Body> {
         let decoded = replay.decode_with(|_, bytes| match ResultFormat::of(bytes) {
             None | Some(ResultFormat::Response) => {

@@ -11,18 +11,19 @@ use serde_json::{Map, Number, Value};
 /// many times the bytes of its text.
 const MOST_VALUES: usize = 50_000;
 
-/// With its feature `arbitrary_precision`, which the user's build may enable, `serde_json` represents a
-/// number as an object with this member. Such a number cannot be distinguished from a real object of that
-/// form.
+/// If the user's build enables the feature `arbitrary_precision` of `serde_json`, then `serde_json`
+/// represents a number as an object with this member. Such a number cannot be distinguished from a real
+/// object of that form.
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The JSON of `body` with sorted members, without white space, and without the members at the pointers
-/// `left_out`. `None` if `body` is not JSON, could be read in two ways (two members of one name, a lone
-/// surrogate), has more than [`MOST_VALUES`] values, or has a number that is not an integer of 64 bits.
+/// `left_out`. `None` if `body` is not JSON, if it could be read in two ways (two members of one name, a lone
+/// surrogate), if it has more than [`MOST_VALUES`] values, or if it has a number that is not an integer of 64
+/// bits.
 ///
-/// If members are left out, numbers that are not such integers are allowed, because otherwise no member could
-/// be left out of a body that has a fraction. These numbers are read as doubles, so two different numbers may
-/// become the same double.
+/// If members are left out, other numbers are allowed, too. Otherwise no member could be left out of a body
+/// that has a fraction. The other numbers are read as doubles, so two different numbers may become the same
+/// double.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);

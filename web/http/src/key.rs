@@ -4,7 +4,6 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header for the key.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The longest key, in bytes without its quotes and escapes.

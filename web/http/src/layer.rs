@@ -129,10 +129,10 @@ impl<St: Clone> IdempotencyLayer<St> {
     }
 }
 
-/// For authors of middleware for web frameworks without tower: call [`guards`](Self::guards) with the head of
-/// a request and [`begin`](Self::begin) with the whole request, and run the handler if `begin` returns a
-/// [`Run`](super::Run). The layer records the response. The [service](super::Idempotency) makes the same
-/// calls.
+/// For authors of middleware for web frameworks without tower. Call [`guards`](Self::guards) with the head of
+/// each request. If the request is guarded, call [`begin`](Self::begin) with the whole request. If `begin`
+/// returns a [`Run`](super::Run), run the handler with it. The layer records the response. The
+/// [service](super::Idempotency) makes the same calls.
 impl<St: Store> IdempotencyLayer<St> {
     /// Whether a request with this head is guarded. If it is not, send the request to its handler as if there
     /// were no layer.

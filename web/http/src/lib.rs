@@ -68,8 +68,8 @@
 //!
 //! ## handler-failed
 //!
-//! Status 500. The processing failed, for example because the handler panicked, took too long, ended with its
-//! server, or returned a response that cannot be recorded in its transaction, or because a [long
+//! Status 500. The processing failed. For example, the handler panicked, took too long, ended with its
+//! server, or returned a response that cannot be recorded in its transaction. Or a [long
 //! operation](LongOperation) ended without a response that is kept. The key becomes free again, at the latest
 //! when the lease expires, and the same request can be sent again. With
 //! [`OnCrash::InDoubt`](Builder::on_crash), the key is in doubt instead. The `detail` says what happened, and
@@ -81,7 +81,7 @@
 //! settings that runs before the handler panicked. Nothing was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Code that panics or prints is for tests, examples and benches.
+// Only tests may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 // The modules: users begin with `layer`, `service` and `builder`. A request goes through `exchange` until its

@@ -38,8 +38,8 @@ pub(super) fn name_of_key(tenant: Option<&str>, key: &str) -> String {
     name
 }
 
-/// The whole name of an operation. Because of its second part, someone who guesses a key cannot read the
-/// response to a request that they do not know.
+/// The whole name of an operation. Its second part depends on the request. So someone who guesses a key, but
+/// does not know the request, cannot read the response.
 pub(super) fn name_of_request(name_of_key: &str, fingerprint: Fingerprint) -> String {
     let of_request = hex(&framed_digest(&["idem http request", name_of_key, &hex(fingerprint.as_bytes())]));
     format!("{name_of_key}{}", &of_request[..OF_REQUEST])

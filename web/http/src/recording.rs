@@ -26,7 +26,7 @@ pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// Challenges (`WWW-Authenticate`) are kept, because a 401 needs one (RFC 9110, section 15.5.2).
 const NEVER: [HeaderName; 7] = [AGE, CONNECTION, TE, TRANSFER_ENCODING, UPGRADE, DATE, SET_COOKIE];
 
-/// The beginnings of the names of headers that say how many requests the client may still send at this
+/// The prefixes of some headers' names. These headers say how many requests the client may still send at this
 /// moment.
 const RATE_LIMITS: [&str; 3] = ["ratelimit", "x-ratelimit", "x-rate-limit"];
 

@@ -1,5 +1,5 @@
 //! Span, events and metrics of the layer: a count of requests by their outcome, an event for each refusal,
-//! and one for each handler that did not end normally.
+//! and an event for each handler that did not end normally.
 //!
 //! Never shows a key, tenant, path or body.
 
@@ -32,7 +32,6 @@ pub(super) fn span(operation: &str, method: &Method) -> Span {
     )
 }
 
-/// Records the status that the client gets.
 pub(super) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
 }
@@ -78,7 +77,6 @@ pub(super) fn refused(operation: &str, problem: Problem) {
     }
 }
 
-/// Emits an event for a handler that did not end normally.
 pub(super) fn handler_ended(operation: &str, how: &'static str) {
     if how == "panicked" {
         tracing::error!(target: "idem", event = "handler_panicked", operation, "the handler of a request panicked");

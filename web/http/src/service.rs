@@ -18,7 +18,7 @@ use idem_core::Store;
 /// client has gone away. A handler that was started under a key still continues, unless it is in a
 /// transaction.
 ///
-/// A response that is recorded or replayed, or that could not be recorded, has an
+/// If a response is recorded or replayed, or could not be recorded, it has an
 /// [`Outcome`](idem_runtime::Outcome) as an extension, for services outside this one. The `Outcome` of a
 /// replay says which attempt made the response, and when.
 #[derive(Clone, Debug)]

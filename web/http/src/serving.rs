@@ -14,8 +14,8 @@ use idem_core::Store;
 pub(super) enum Record {
     /// These bytes. The flag says whether the response is a failure.
     Whole(Bytes, bool),
-    /// No bytes. With `Keep` or `PassThrough`, the record shows only that there was a response. In a
-    /// transaction, the layer then keeps no record, and the client gets a problem.
+    /// No bytes. `Keep` and `PassThrough` make a record that shows only that there was a response. In a
+    /// transaction, they make no record, and the client gets a problem.
     Without(Recording),
 }
 
@@ -63,8 +63,8 @@ pub(super) async fn serve<St: Store>(
     serve(parts, Body::whole(data, trailers), record)
 }
 
-/// As [`serve`], for the end of a long operation. A response that is too large to record, or streams, goes to
-/// the function that `large_results` set, if there is one.
+/// As [`serve`], for the end of a long operation. If the response streams or is too large to record, it goes
+/// to the function that `large_results` set, if there is one.
 pub(super) async fn serve_end<St: Store>(
     config: &Config<St>,
     method: &Method,
@@ -88,8 +88,8 @@ fn is_too_large<St: Store>(config: &Config<St>, bytes: &Bytes) -> bool {
     config.store.max_result_bytes().is_some_and(|limit| bytes.len() > limit)
 }
 
-/// Whether a response has as many bytes as its `Content-Length` says. In a response that never has a body,
-/// the header gives the length that the body would have (RFC 9110, section 8.6).
+/// Whether a response has as many bytes as its `Content-Length` says. A response that never has a body
+/// passes, too: its header gives the length of a body that is not sent (RFC 9110, section 8.6).
 fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
     let bodiless = method == Method::HEAD
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

@@ -130,8 +130,8 @@ where
     /// duplicate in this process or for a replay.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
-            // Answers as for a record in flight. `now` is the time at which the running call claimed the key,
-            // so that its lease never counts as expired while its transaction is open.
+            // Answers as for a record in flight. `now` is the time at which the running call claimed the key.
+            // So the lease never counts as expired while the transaction of that call is open.
             let (record, now) = (Some(&call.taken.new), call.taken.at);
             return Ok(protocol::claim(record, Fence::default(), &claim, now).answer);
         }
@@ -171,8 +171,8 @@ where
         }
     }
 
-    /// Returns the call of this owner, which is about to end, in a guard. The key stays busy in this process
-    /// until the guard is dropped.
+    /// Finds the call of this owner before it ends. The key stays busy in this process until the returned
+    /// guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,

@@ -25,8 +25,8 @@
 //! # Answers
 //!
 //! The layer's own answers have the metadata `idempotency-problem` with the name of the
-//! [`Problem`](idem_http::Problem), `retry-after` in seconds if a later try may succeed, and one of these
-//! codes:
+//! [`Problem`](idem_http::Problem). If a later try may succeed, they also have `retry-after` in seconds. The
+//! problem decides the code:
 //!
 //! | problem | code |
 //! |---|---|
@@ -52,9 +52,9 @@
 //!
 //! # The same call
 //!
-//! Messages are compared by their bytes. A client that sends the same message again sends the same bytes,
-//! with two exceptions: a message with maps, whose order Protocol Buffers do not define, and a client that
-//! changes its compression. In these cases leave the body out of the fingerprint, with
+//! Messages are compared by their bytes. Usually, a client that sends the same message again sends the same
+//! bytes. There are two exceptions: messages with maps, because Protocol Buffers do not define the order of a
+//! map, and clients that change their compression. In these cases leave the body out of the fingerprint, with
 //! [`RequestFingerprint::without_body`](idem_http::RequestFingerprint::without_body).
 
 /// Compiles the first program of the README.

@@ -58,7 +58,6 @@ const fn of_problem(problem: Problem) -> Code {
     }
 }
 
-/// The gRPC answer for a problem.
 pub(crate) async fn answer(problem: Problem, response: Response<Body>) -> Response<tonic::body::Body> {
     let (parts, body) = response.into_parts();
     // The layer made this body in memory, so reading it cannot fail.

@@ -1,8 +1,8 @@
 //! Idempotent calls for every tower service whose response can be serialized: a worker's jobs, a function of
 //! AWS Lambda, a client of another service. For HTTP use `idem-http`, which keeps whole responses.
 //!
-//! [`IdempotentLayer`] has an [`Operation`], which is the policy, a store, and a function that returns the
-//! key of a request. The first request under a key is processed and its response is recorded; every other
+//! [`IdempotentLayer`] has three parts: the policy (an [`Operation`]), a store, and a function that returns
+//! the key of a request. The first request under a key is processed and its response is recorded; every other
 //! request under this key gets that response.
 //!
 //! ```
@@ -36,7 +36,7 @@
 //! [`retry_after_error`](Operation::retry_after_error). Make the call within
 //! [`observe`](idem_runtime::observe) to learn whether the response was replayed.
 
-// Code that panics or prints is for tests.
+// Only tests may panic or print.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 use std::fmt;
@@ -138,8 +138,8 @@ pub enum Error<E> {
     /// The service's own error.
     #[error(transparent)]
     Service(E),
-    /// The service did not run, or its response is unknown, for example because the key is in flight, in
-    /// doubt or has no attempts left, or because the store failed.
+    /// The service did not run, or its response is unknown. For example, the key is in flight, in doubt or
+    /// has no attempts left, or the store failed.
     #[error(transparent)]
     #[serde(skip)]
     Idem(#[from] idem_runtime::Error),

@@ -135,7 +135,8 @@ where
                 Ok(request) => {
                     let response = inner.call(request).await?;
                     // `ResponseNotStored` means that the handler has answered an earlier delivery of this id
-                    // with a 2xx that was a stream, or too large to keep. The sender only needs the status.
+                    // with a 2xx. That answer was a stream, or too large to keep. The sender only needs the
+                    // status.
                     let is_handled = response.extensions().get() == Some(&Problem::ResponseNotStored);
                     Ok(if is_handled { Response::new(Body::from(Bytes::new())) } else { response })
                 }
@@ -171,7 +172,7 @@ where
         Refused::NoId => no_id(),
         refused => (StatusCode::UNAUTHORIZED, refused.to_string()),
     })?;
-    // A key that the sender has set is removed, so that the sender cannot choose whether its request is
+    // Removes a key that the sender has set. Otherwise the sender could choose whether its request is
     // guarded.
     head.headers.remove(KEY);
     if let Some(id) = &id {

@@ -1,8 +1,8 @@
 //! Webhooks that are handled once, however often the sender repeats them.
 //!
 //! [`WebhookLayer`] is a tower layer. It checks the sender's signature over the raw body before anything
-//! parses the body, uses the id of the delivery as the idempotency key, and answers so that the sender
-//! repeats only deliveries that need another try. The handler gets the id as a [`Delivery`].
+//! parses the body. It uses the id of the delivery as the idempotency key. Its answers make the sender repeat
+//! only deliveries that need another try. The handler gets the id as a [`Delivery`].
 //!
 //! ```
 //! use axum::Router;
@@ -42,7 +42,7 @@
 //! The layer puts the id into the header `Idempotency-Key`, and replaces a value that the sender may have
 //! sent. A layer of `idem-http` inside this one would claim the id a second time, so add no such layer.
 //!
-//! GitHub signs the body, but neither a time nor the id of the delivery, so anyone who has seen a delivery
+//! GitHub signs the body, but neither a time nor the id of the delivery. So anyone who has seen a delivery
 //! can send it again under another id. Stripe, Slack and Standard Webhooks sign both the time and the id.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

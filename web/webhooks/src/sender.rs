@@ -13,7 +13,7 @@ use crate::signature::{Claims, Scheme, matches};
 /// The largest difference between a signature's time and now.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
-/// Who sends the deliveries: the scheme of its signatures, and its secrets.
+/// A sender of deliveries: the scheme of its signatures, and its secrets.
 ///
 /// Give several secrets while the sender changes from one secret to the next. A signature with any of them is
 /// valid.
@@ -74,7 +74,7 @@ impl Sender {
         Ok(Self { scheme, secrets, tolerance: TOLERANCE })
     }
 
-    /// How much earlier or later than now the time of a signature may be; 5 minutes unless set. If someone
+    /// The largest allowed difference between a signature's time and now; 5 minutes unless set. If someone
     /// intercepts a delivery and sends it again after that time, the layer refuses it. GitHub's signatures
     /// have no time.
     #[must_use]
@@ -91,7 +91,7 @@ impl Sender {
     /// [`Refused`] if the signature is missing or not valid, if its time differs too much from now, or if the
     /// delivery has no id (except with Slack).
     pub fn verify(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<String>, Refused> {
-        // This uses the local clock and not the store's, because the age of a signature must be checked
+        // The local clock decides, and not the store's clock, because the age of a signature must be checked
         // before the first request to the store.
         self.verify_at(headers, body, SystemTime::now())
     }
@@ -105,7 +105,7 @@ impl Sender {
         let claims = Claims::read(self.scheme, headers).ok_or(Refused::Unsigned)?;
         let signed = claims.signed(body);
         let is_valid = |signature: &Vec<u8>| {
-            // Tries every secret, so that the duration does not show which one is right.
+            // Tries every secret, so that the duration does not show which secret is right.
             self.secrets.iter().filter(|secret| matches(secret, &signed, signature)).count() > 0
         };
         if !claims.signatures.iter().any(is_valid) {

@@ -1,4 +1,4 @@
-//! The parts of a delivery that its sender's scheme defines, and what its signature covers.
+//! The schemes of the senders: where a delivery has its id, time and signatures, and what a signature covers.
 //!
 //! Sources: Standard Webhooks' specification; the pages on signatures of Stripe, GitHub and Slack.
 
@@ -11,7 +11,6 @@ use http::HeaderMap;
 use serde::Deserialize;
 use sha2::Sha256;
 
-/// The senders' schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Standard,
@@ -96,7 +95,6 @@ impl<'h> Claims<'h> {
         Some(now.abs_diff(seconds))
     }
 
-    /// The id of the delivery.
     pub(crate) fn id(&self, body: &[u8]) -> Option<String> {
         let id = match self.scheme {
             Scheme::Standard | Scheme::GitHub => self.id?.to_owned(),

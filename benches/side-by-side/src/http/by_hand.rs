@@ -41,7 +41,7 @@ async fn guard(
     let claimed: Option<String> = claim.query_async(&mut redis).await?;
     if claimed.is_none() {
         let stored: Vec<u8> = redis::cmd("GET").arg(key).query_async(&mut redis).await?;
-        // The status in three digits, and the body.
+        // The value is `IN_FLIGHT`, or the status in three digits followed by the body.
         let (status, body) = stored.split_at_checked(3).unwrap_or_default();
         return Ok(match StatusCode::from_bytes(status) {
             Ok(status) => (status, [("idempotency-replayed", "true")], body.to_vec()).into_response(),

@@ -15,8 +15,8 @@ fn framework() -> &'static str {
     module_path!().rsplit("::").next().unwrap()
 }
 
-/// The URL of a store that several servers share, and the store's own server or folder, which ends with the
-/// test.
+/// The URL of a store that several servers share. The second value keeps the store's server or folder until
+/// the end of the test.
 type Shared = (String, Box<dyn Any>);
 
 fn sqlite() -> Shared {
@@ -62,7 +62,7 @@ async fn of_200_duplicates_over_two_servers_one_is_executed_and_all_others_are_r
 
 #[tokio::test]
 async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_then_one_takes_over() {
-    // The rig `pay` tests takeovers on the other stores.
+    // The program `tests/rigs/pay` tests takeovers on the other stores.
     let (store, _folder) = sqlite();
     let options = "--lease-ms 6000";
     let mut victim = Payments::start(framework(), &store, options);
@@ -77,7 +77,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
     assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
     assert_eq!(heir.executions().await, 0);
-    // The sleep is the subject of this test: after a lease, one call takes over.
+    // The test needs this sleep, because it checks that one call takes over after the lease.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let answers = join_all((0..10).map(|_| heir.ask(&request))).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:#?}");

@@ -17,7 +17,6 @@ use idem_test_servers::web::{Answer, Request};
 
 const PAYMENT: &str = r#"{"amount":1999,"currency":"EUR"}"#;
 
-/// One server process.
 struct Payments(Server);
 
 impl Payments {

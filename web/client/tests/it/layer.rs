@@ -18,8 +18,8 @@ enum Does {
     Refuses(std::io::ErrorKind),
 }
 
-/// Sends a request to a service that answers each attempt as the next element of `does` says, and every
-/// further attempt as the last element says. Also returns the keys that the service saw.
+/// Sends a request to a service. The service answers each attempt as the next element of `does` says, and
+/// repeats the last element after that. Also returns the keys that the service saw.
 async fn sent(
     policy: Policy,
     does: &[Does],

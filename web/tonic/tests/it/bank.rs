@@ -1,4 +1,4 @@
-//! A gRPC service in this process, whose requests and answers are texts, and its client.
+//! A gRPC service in this process, and its client. The requests and answers are texts.
 
 use std::convert::Infallible;
 use std::sync::Arc;

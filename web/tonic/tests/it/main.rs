@@ -1,5 +1,5 @@
-//! Tests of unary calls under a key. The calls use no connections; the rig `clients` makes calls over
-//! connections.
+//! Tests of unary calls under a key. These calls use no connections. The program `tests/rigs/clients` tests
+//! calls over connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
