@@ -1,4 +1,5 @@
-//! Runs the cases on axum, whose routers accept the tower layer unchanged, and the tests for tower only.
+//! Runs the cases on axum, whose routers accept the tower layer unchanged. Also runs the tests of features
+//! that only tower has.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 

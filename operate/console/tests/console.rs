@@ -162,7 +162,6 @@ fn path_of(key: &RecordKey) -> String {
     format!("record?scope={}&digest={}", key.scope().as_str(), key.digest())
 }
 
-/// Signs in, and returns the cookie.
 async fn sign_in(app: &Router) -> String {
     let answer = ask(app, Method::POST, "/login", &[], &format!("name=mara&token={TOKEN}")).await;
     let cookie = answer.header("set-cookie");

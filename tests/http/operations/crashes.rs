@@ -9,7 +9,7 @@ use idem_test_servers::web::Request;
 
 use super::{Api, is_the_same, of, place, request, settings, until_over};
 
-/// Longer than a process may pause during the test.
+/// Longer than any pause of a process on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn process<St: Store>(store: St, on_crash: OnCrash) -> Api {

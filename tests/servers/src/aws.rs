@@ -27,7 +27,6 @@ impl Aws {
         format!("http://127.0.0.1:{}", self.0.port())
     }
 
-    /// Makes a bucket.
     pub(crate) fn make_bucket(&self, name: &str) {
         let host = format!("127.0.0.1:{}", self.0.port());
         let mut connection = TcpStream::connect(&host).unwrap();

@@ -81,7 +81,7 @@ pub const OPERATOR: RunId = 1_000_000_000;
 /// The longest time until a waiter sees what its own process did.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// The maximum age of the store's answer because of which a waiter is refused.
+/// How old the store's last answer may be when a waiter is refused.
 const ANSWER_IS_OLD: Duration = Duration::from_secs(1);
 
 /// The longest time until a waiter sees what another process did.
@@ -317,8 +317,8 @@ impl State {
         run.ended.is_some_and(|(at, _)| at < since) && self.is_calm(run.process, since)
     }
 
-    /// Whether the store cannot know what the runs of this life did. (A life lasts from the first claim of an
-    /// absent key to the end of its record.)
+    /// Whether the outcome of a run of this life may be unknown to the store. (A life lasts from the first
+    /// claim of an absent key to the end of its record.)
     fn is_uncertain(&self, operation: &OperationPlan, number: usize, life: usize) -> bool {
         let seen = &self.keys[number].lives[life];
         let runs = seen.runs.iter().skip(seen.cleared).copied();
@@ -452,8 +452,8 @@ impl State {
         }
     }
 
-    /// Checks a release that is sent again: each ended step must be recorded. To call only if no step was
-    /// under way when the release was last sent.
+    /// Checks a release that is sent again: each ended step must be recorded. Call this function only if no
+    /// step was under way when the release was last sent.
     pub fn check_steps_sent(&mut self, number: usize, fence: u64) {
         // If another call has the key, or the record is gone, the store refuses the steps each time.
         if self.keys[number].record.as_ref().is_none_or(|record| record.fence.get() != fence) {
@@ -622,7 +622,7 @@ impl State {
             .is_some_and(|record| self.around(caller).any(|run| run.fence == Some(record.fence.get())))
     }
 
-    /// The running bodies around this call whose call has the same key, the innermost first.
+    /// The running bodies of this key that the call is nested in, the innermost first.
     fn around(&self, caller: &Site) -> impl Iterator<Item = &Run> {
         let number = caller.number;
         let runs = std::iter::successors(caller.parent, move |run| self.runs[*run].parent);
@@ -685,7 +685,7 @@ impl State {
             && self.jumped.is_none_or(|at| at < since)
     }
 
-    /// Whether an error of the body may be why this key is not due.
+    /// Whether an error of the body may be the reason why this key is not due.
     fn may_be_paced(&self, operation: &OperationPlan, caller: &Site) -> bool {
         let record = self.keys[caller.number].record.as_ref();
         let grant = record.filter(|record| record.state == RecordState::Released);
@@ -766,7 +766,7 @@ impl State {
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
     }
 
-    /// Checks a message that a consumer acknowledged, and whose handler got the value of this run.
+    /// Checks an acknowledged message. Its handler got the value of this run.
     pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();
@@ -843,7 +843,8 @@ impl State {
         }
     }
 
-    /// Checks that a body whose key another call has taken over ends when its next renewal is answered.
+    /// Checks the end of a body. If another call has taken its key over, the body must end within a lease,
+    /// because the answer to its next renewal says so.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };

@@ -107,7 +107,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // Each client should have ended by now. If one still runs, it hangs.
+    // Each client should have ended by now. A client that still runs hangs.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
@@ -393,8 +393,8 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// Checks that when everything works again, each key gives an answer, and a repeated call gets the same
-/// answer.
+/// After everything works again, makes two calls with each key that was used, and checks that both get an
+/// answer. `call` itself checks that the answers are right.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::history::run;
 use crate::plan::Plan;
 
-/// The plan without all that can be left out while the same sentence stays broken.
+/// The plan without the parts that are not needed to break the same sentence.
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =

@@ -53,7 +53,7 @@ impl SimTransaction {
         }
     }
 
-    /// Fails as the server does if there is no savepoint. The transaction stays open, as in MySQL.
+    /// If the savepoint is lost, fails as the server would. The transaction stays open, as in MySQL.
     fn savepoint(&mut self) -> Result<(), StoreError> {
         match std::mem::take(&mut self.has_lost_savepoint) {
             true => Err(StoreError::configuration("there is no such savepoint")),

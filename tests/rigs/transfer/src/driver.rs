@@ -1,4 +1,4 @@
-//! The drivers whose transactions the workers use, and the writes of a transfer with each.
+//! The drivers whose transactions the workers use, and how each driver writes a transfer.
 
 use clap::ValueEnum;
 use diesel_async::{
