@@ -22,8 +22,8 @@ use crate::cases::{Gate, account};
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// The handler. The body of the request decides whether the handler accepts the request and works until the
-/// test lets the work end, or returns another response.
+/// The handler. Usually it accepts the request, and works until the test lets the work end. Some bodies of
+/// requests make it return another response.
 async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();

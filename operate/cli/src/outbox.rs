@@ -113,7 +113,7 @@ fn is_missing(error: &Error) -> bool {
         && text.contains("of idem's in this database")
 }
 
-/// Opens the table of records in the outbox's database, which keeps the audit trail. It must have the default
+/// Opens the records in the outbox's database, for the audit trail. Looks only for the table with the default
 /// name. `None` if there is no such table: a database with an outbox need not have records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_table(None).await {

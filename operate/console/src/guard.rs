@@ -86,8 +86,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     })
 }
 
-/// If the path of the first page has no slash at its end, the redirect to the path with the slash. The links
-/// of the page are relative: at `/idem` they would lead out of the console, at `/idem/` they do not.
+/// Redirects a request for the first page to a path with a slash at its end, if the request's path has none.
+/// The links of the page are relative: at `/idem` they would lead out of the console, at `/idem/` they do
+/// not.
 fn without_slash(request: &Request) -> Option<Response> {
     let original = request.extensions().get::<axum::extract::OriginalUri>()?;
     let path = original.0.path();

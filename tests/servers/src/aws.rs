@@ -1,4 +1,4 @@
-//! DynamoDB, SQS and S3, as the emulator `ministack` provides them, which `scripts/servers aws` installs.
+//! DynamoDB, SQS and S3 of the emulator `ministack`. `scripts/servers aws` installs the emulator.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -229,8 +229,9 @@ impl State {
         }
     }
 
-    /// Checks a run when its body or one of its steps begins. If its process has not stood still since the
-    /// grant, the lease must not be over by the store's clock, and no other grant may have the key.
+    /// Checks a run when its body or one of its steps begins: the lease must not be over by the store's
+    /// clock, and no other grant may have the key. Exceptions: since the grant, the process stood still or
+    /// the clock jumped, or an operator acted on the key.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
@@ -444,8 +445,8 @@ impl State {
         }
     }
 
-    /// Checks a run that is released as failed: each of its steps must be recorded, because the next call
-    /// does not take such a release for a crash.
+    /// Checks a run that is released as failed: each of its ended steps must be recorded, because the next
+    /// call does not take such a release for a crash.
     pub fn check_released(&mut self, number: usize, fence: u64) {
         if let Some((run, name)) = self.unrecorded_step(number, fence) {
             self.violate(STEP_LOOSE, format!("step {name} of run {run}"));
@@ -535,8 +536,8 @@ impl State {
         }
     }
 
-    /// A caller must not get the value of a call with another fingerprint. Calls without a fingerprint are
-    /// not compared.
+    /// A caller must not get the value of a call with another fingerprint. Calls without a fingerprint or
+    /// without a key are not compared.
     fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];
@@ -598,8 +599,8 @@ impl State {
         }
     }
 
-    /// Checks that a refusal is up to date: this process has got an answer of the store within the last
-    /// second, or is waiting for one.
+    /// Checks that a refusal of [`Way::Run`] is up to date: the process has got an answer of the store
+    /// recently, or is waiting for one.
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
@@ -766,7 +767,8 @@ impl State {
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
     }
 
-    /// Checks an acknowledged message. Its handler got the value of this run.
+    /// Checks an acknowledged message. Its handler got the value of this run. So a result must be recorded,
+    /// unless an operator, a deadline or a fault prevented it.
     pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();

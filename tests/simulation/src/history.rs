@@ -107,7 +107,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // Each client should have ended by now. A client that still runs hangs.
+    // Each client should have ended by now. If a client still runs, it hangs.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();
@@ -172,8 +172,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // If several runs fit, chooses one whose own result is not recorded; among these, one whose key has
-        // no result at all; among these, the last one.
+        // If several runs fit, prefers a run whose own result is not recorded, then a run whose key has no
+        // result at all, then the last run.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));

@@ -465,7 +465,7 @@ fn operation(rng: &mut Rng) -> OperationPlan {
     let recover =
         maybe(rng, 3, |rng| pick(rng, &[Recover::Truthful, Recover::PendingFirst, Recover::FailsFirst]));
     if one_in(rng, 8) {
-        // Only policies that the HTTP layer has options for.
+        // Uses only policies that the HTTP layer has options for.
         return OperationPlan {
             http: true,
             in_doubt,

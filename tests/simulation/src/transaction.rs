@@ -158,7 +158,7 @@ impl RecordsIn<SimTransaction> for SimStore {
             match (answer, write) {
                 (ClaimAnswer::Granted(grant), Some(new)) => {
                     key.taken_by = Some(id);
-                    // Until the transaction ends, waiters cannot get the key, as while a body runs.
+                    // Until the transaction ends, waiters cannot get the key, just as if a body were running.
                     key.freed = None;
                     note!(state, "process {process}: transaction takes key {number}");
                     Ok(Ok((grant, old, Box::new(new), now)))

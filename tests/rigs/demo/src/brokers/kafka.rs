@@ -62,7 +62,7 @@ impl Broker for OnKafka {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        // A message can stay in the topic of the orders for this time, and then as long in the topic of the
+        // A message can stay in the topic of the orders for `RETENTION`, and then as long in the topic of the
         // retries. The `ttl` of [`ship`](crate::ship) is longer than both times together.
         let consumer = consumer().redelivery_horizon(RETENTION);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));

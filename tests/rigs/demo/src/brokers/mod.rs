@@ -55,7 +55,7 @@ impl Kind {
 pub struct Setup {
     /// Whether to use quorum queues, if the broker has them.
     pub quorum: bool,
-    /// Whether the broker is killed in the middle of the run, so it must keep its messages.
+    /// Whether the broker is killed in the middle of the run. If so, it must keep its messages.
     pub survives: bool,
 }
 
