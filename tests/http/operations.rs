@@ -22,8 +22,8 @@ use crate::cases::{Gate, account};
 /// The largest body of a response that the layer records.
 const LIMIT: usize = 1_000;
 
-/// The handler. Usually it accepts the request, and works until the test lets the work end. Some bodies of
-/// requests make it return another response.
+/// The handler. It accepts the operation, which works until the test lets it end. For the request bodies
+/// `refuse` and `answer` it returns another response. Other bodies decide how the work ends.
 async fn report(Shared(gate): Shared<Gate>, operation: LongOperation, body: String) -> Response {
     if body == "refuse" {
         return (StatusCode::BAD_REQUEST, "refused").into_response();
