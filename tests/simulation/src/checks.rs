@@ -311,7 +311,7 @@ impl State {
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
-    /// Whether all background work that this run left has ended.
+    /// Whether this run ended so long ago, with no fault since, that all its background work has ended.
     fn is_settled(&self, operation: &OperationPlan, run: RunId) -> bool {
         let run = &self.runs[run];
         let Some(since) = Instant::now().checked_sub(grace(operation)) else { return false };
@@ -846,7 +846,8 @@ impl State {
     }
 
     /// Checks the end of a body. If another call has taken its key over, the body must end within a lease,
-    /// because the answer to its next renewal says so.
+    /// because the answer to its next renewal says so. Leaves out bodies that blocked their task, and
+    /// processes with a fault.
     fn check_taken_over(&mut self, id: RunId) {
         let run = &self.runs[id];
         let (Some(life), Some(fence), true) = (run.life, run.fence, run.blocked.is_zero()) else { return };
