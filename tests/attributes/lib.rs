@@ -1,6 +1,7 @@
 //! Tests of `#[idempotent]` beside the attributes of other crates, as in the table of `docs/attribute.md`. If
-//! the other attribute is on the function too, one function compiles in each of the two orders. If it is on
-//! the trait or the impl, as `#[async_trait]` is, there is only one order. A test calls each function twice.
+//! the other attribute is also on the function, there are two functions here, one for each order of the
+//! attributes. If it is on the trait or the impl, as `#[async_trait]` is, there is only one order. A test
+//! calls each function twice.
 
 #![cfg(test)]
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]

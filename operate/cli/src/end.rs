@@ -4,8 +4,8 @@ use std::io;
 
 use idem_operate_kit::Error;
 
-/// How a command that did its work ended, with its exit code. An error's exit code is the number of its
-/// `Kind`. The help and `docs/cli.md` explain the codes.
+/// The end of a command without an error, with its exit code. The exit code of an error is the number of the
+/// error's `Kind`. The help and `docs/cli.md` explain the codes.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Done = 0,

@@ -55,7 +55,6 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 }
 
 impl Filter {
-    /// Whether none of these options is given.
     pub(crate) fn is_empty(&self) -> bool {
         self.state.is_empty() && self.older.is_none() && !self.lapsed && self.key_prefix.is_empty()
     }
@@ -65,7 +64,6 @@ impl Filter {
         self.state.iter().copied().flatten().collect()
     }
 
-    /// Whether the options name `unreadable`.
     pub(crate) fn names_unreadable(&self) -> bool {
         self.state.contains(&None)
     }

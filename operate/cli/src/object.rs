@@ -55,8 +55,8 @@ impl Objects {
     }
 
     pub(crate) async fn open(&self) -> Result<BucketStore, StoreError> {
-        // The error leaves out the client's text, because that text may contain a setting of the environment,
-        // which can be a secret.
+        // The error leaves out the client's text. The text may contain a setting of the environment, and so a
+        // secret.
         let failed =
             |_| StoreError::configuration("the environment's settings of the object store are not valid");
         let client =

@@ -113,8 +113,8 @@ fn is_missing(error: &Error) -> bool {
         && text.contains("of idem's in this database")
 }
 
-/// The records in the outbox's database, in the table with the default name, for the audit trail. `None` if
-/// there is no such table, because a database with an outbox need not have records.
+/// Opens the records in the outbox's database, for the audit trail. Looks only for the table with the default
+/// name. `None` if there is no such table: a database with an outbox need not have records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),
@@ -137,8 +137,8 @@ impl One {
         output: &mut Output,
     ) -> Answer {
         let id = MessageId::new(&self.id).map_err(failed)?;
-        // The records are opened before the question. If this database has a table of records, nothing may be
-        // done without an entry in its audit trail, so the command ends here if the table cannot be opened.
+        // Opens the records before it asks the person. If the database has a table of records that cannot be
+        // opened, the command ends here, because it could not write an entry to the audit trail.
         let records = records(place).await?;
         if self.decider.dry_run {
             output.line(format!("{question} Nothing was done: this is a dry run."))?;

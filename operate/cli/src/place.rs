@@ -117,12 +117,10 @@ fn wrong_ring() -> Error {
     )
 }
 
-/// The content of a file.
 pub(crate) fn content(file: &Path) -> Answer<Vec<u8>> {
     std::fs::read(file).map_err(|error| Error::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-/// The content of a file as text.
 pub(crate) fn text(file: &Path) -> Answer<String> {
     let wrong = |_| Error::usage(format!("{} is not UTF-8", file.display()));
     String::from_utf8(content(file)?).map_err(wrong)

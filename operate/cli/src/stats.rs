@@ -21,8 +21,8 @@ use super::place::text;
 /// Moves the cursor to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// How many records in flight and in doubt `--watch` shows at most. Those that need a person come first, then
-/// the oldest.
+/// The largest number of open records (in flight or in doubt) that `--watch` shows. Records that need a
+/// person come first, then the oldest records.
 const ROWS: usize = 20;
 
 #[derive(Args)]

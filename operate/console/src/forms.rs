@@ -18,7 +18,8 @@ pub(crate) struct Issued {
     pub(crate) key: RecordKey,
     /// The record as the page shows it.
     pub(crate) shown: Shown,
-    /// The decision that the page asks to confirm, and the person's reason for this decision.
+    /// The decision that the person must confirm, and the person's reason. `None` if there is no decision
+    /// yet.
     pub(crate) decided: Option<(Decision, Option<String>)>,
 }
 

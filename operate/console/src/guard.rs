@@ -29,7 +29,6 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
-/// Adds the security headers.
 pub(crate) fn secured(mut response: Response) -> Response {
     for (name, value) in HEADERS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
@@ -47,9 +46,9 @@ pub(crate) fn host(request: &Request) -> &str {
     text(request.headers(), header::HOST).or_else(authority).unwrap_or_default()
 }
 
-/// Whether no page of another site made this request. If the browser sends `Sec-Fetch-Site`, that header must
-/// be `same-origin` or `none`, unless the person follows a link to the console. A form must also have the
-/// console's own `Origin`.
+/// Whether the request comes from a page of this console or from the person. A page of another site may only
+/// link to the console: if the browser sends `Sec-Fetch-Site`, all other requests must have the value
+/// `same-origin` or `none`. A form must also have the console's own `Origin`.
 pub(crate) fn is_own(request: &Request, own: Option<&str>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     let is_read = matches!(*method, Method::GET | Method::HEAD);
@@ -87,8 +86,9 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     })
 }
 
-/// The redirect to the path with a slash at its end, if the request's path has none. Links are relative to a
-/// path that ends with a slash, so a console at `/idem` must be at `/idem/`.
+/// Redirects a request for the first page to a path with a slash at its end, if the request's path has none.
+/// The links of the page are relative: at `/idem` they would lead out of the console, at `/idem/` they do
+/// not.
 fn without_slash(request: &Request) -> Option<Response> {
     let original = request.extensions().get::<axum::extract::OriginalUri>()?;
     let path = original.0.path();

@@ -28,7 +28,6 @@ use crate::page::{bare, outside};
 use crate::routes;
 use crate::service::Console;
 
-/// The name of the session's cookie.
 const COOKIE: &str = "idem_console";
 /// A session ends after this time without a request.
 const IDLE: Duration = Duration::from_secs(2 * 3_600);

@@ -143,7 +143,7 @@ fn settling(visit: &Visit, issued: impl Fn() -> Issued, form: Form) -> Markup {
     }
 }
 
-/// The second step: what the decision does to the record, and the form that carries it out.
+/// The second step: what the decision does to the record, and the form that confirms the decision.
 pub(crate) fn question(visit: &Visit, issued: Issued, decision: &Decision, sent: &Sent) -> Markup {
     let (key, shown) = (issued.key.clone(), issued.shown);
     html! {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::look::{Findings, Query};
 
-/// How long a result is served at least without a new walk, if this console changes nothing.
+/// If this console changes nothing, it serves a result for at least this time without a new walk.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
@@ -67,7 +67,7 @@ impl Slot {
 /// A result, and the time since it was read.
 pub(crate) type Aged = (Arc<Findings>, Duration);
 
-/// The last results.
+/// The last result of each query, and the walks that run or wait.
 pub(crate) struct Walks {
     access: Access,
     fresh: Duration,

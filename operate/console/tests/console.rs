@@ -30,7 +30,7 @@ mod records;
 const HOST: &str = "127.0.0.1:7878";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A store that counts the pages that walks read. Each such read takes a permit.
+/// A store that counts the pages that walks read. A walk needs a permit for each page.
 #[derive(Clone)]
 struct Watched {
     inner: MemoryStore,
@@ -162,7 +162,6 @@ fn path_of(key: &RecordKey) -> String {
     format!("record?scope={}&digest={}", key.scope().as_str(), key.digest())
 }
 
-/// Signs in, and returns the cookie.
 async fn sign_in(app: &Router) -> String {
     let answer = ask(app, Method::POST, "/login", &[], &format!("name=mara&token={TOKEN}")).await;
     let cookie = answer.header("set-cookie");

@@ -132,11 +132,11 @@ impl Decision {
         matches!(self, Self::Record(..))
     }
 
-    /// Whether the decision can be carried out on a record that is shown like this.
+    /// Checks that the decision can be carried out on a record that is shown like this.
     ///
     /// # Errors
     ///
-    /// The reason why not.
+    /// The record's state does not allow the decision; the error says why.
     pub fn check(&self, shown: Shown) -> Result<()> {
         match shown {
             Shown::Absent(_) if self.records() => Ok(()),
@@ -257,8 +257,7 @@ async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<S
 async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Duration) -> Result<()> {
     let Decision::Record(verdict, result) = decision else { return Err(absent()) };
     let store = &access.store;
-    // This check comes before the claim, because if the key has an expired lease, the claim would put it in
-    // doubt.
+    // Checks before the claim, because a claim of a key with an expired lease would put the key in doubt.
     check_free(access, key).await?;
     let owner = Owner::random();
     let claim = Claim::new(owner, LEASE, ttl).with_on_crash(OnCrash::InDoubt);
@@ -281,8 +280,8 @@ async fn record(access: &Access, key: &RecordKey, decision: &Decision, ttl: Dura
         Ok(_) => claimed(),
         Err(error) => error.into(),
     };
-    // If the result cannot be recorded, for example because it is too large, the key would become in doubt
-    // without this release.
+    // The result is not recorded, for example because it is too large. Without this release, the key would
+    // fall in doubt.
     store.release(key, &unused).await?;
     Err(recorded)
 }

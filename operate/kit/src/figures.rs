@@ -132,7 +132,6 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts a page.
     fn add(&mut self, page: &Page) {
         for listed in &page.records {
             self.all.add(listed, page);

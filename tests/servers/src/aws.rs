@@ -1,4 +1,4 @@
-//! DynamoDB, SQS and S3, as the emulator `ministack` provides them, which `scripts/servers aws` installs.
+//! DynamoDB, SQS and S3 of the emulator `ministack`. `scripts/servers aws` installs the emulator.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,7 +27,6 @@ impl Aws {
         format!("http://127.0.0.1:{}", self.0.port())
     }
 
-    /// Makes a bucket.
     pub(crate) fn make_bucket(&self, name: &str) {
         let host = format!("127.0.0.1:{}", self.0.port());
         let mut connection = TcpStream::connect(&host).unwrap();

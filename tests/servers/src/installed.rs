@@ -1,4 +1,5 @@
-//! Finds the programs of servers. A test or a rig whose server is missing ends, and says how to install it.
+//! Finds the programs of servers. If the program of a server is missing, the test or the rig ends, and says
+//! how to install the server.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! A proxy that counts what a client sends to a server, and that breaks connections.
+//! A proxy that counts the traffic between a client and a server, and that breaks connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -11,8 +11,8 @@ use std::{fs, io, thread};
 
 use tempfile::TempDir;
 
-/// The number of attempts to start a server. One may fail, because another program may take the port before
-/// the server does.
+/// The number of attempts to start a server. An attempt fails if another program takes the port before the
+/// server does.
 pub(crate) const TRIES: usize = 5;
 
 /// The longest time that a server may take to start or to end.

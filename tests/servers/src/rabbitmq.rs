@@ -9,7 +9,7 @@ use crate::process::{Server, free_port};
 /// A RabbitMQ node with the user `guest`, which keeps durable data on disk. Its start takes about ten
 /// seconds.
 pub struct RabbitMq {
-    // Dropped before the port mapper, with which the node is registered.
+    // The node is dropped first, because it is registered with the port mapper.
     node: Server,
     port_mapper: Server,
 }
@@ -33,8 +33,9 @@ impl RabbitMq {
                 std::fs::write(folder.join("conf"), "cluster_name = test\nloopback_users.guest = true\n")
                     .unwrap();
                 std::fs::write(folder.join("plugins"), "[].").unwrap();
-                // By default, quorum queues report their counts only after seconds, and repeat a dead letter
-                // that a full queue refused only after minutes. These settings shorten both times.
+                // By default, quorum queues report their counts only after seconds. If a full queue refuses a
+                // dead letter, they send the letter again only after minutes. These settings shorten both
+                // times.
                 let quick = "[{rabbit, [{quorum_tick_interval, 100}, \
                      {dead_letter_worker_publisher_confirm_timeout, 1000}]}].";
                 std::fs::write(folder.join("advanced.config"), quick).unwrap();
@@ -98,7 +99,7 @@ impl RabbitMq {
 }
 
 fn script() -> PathBuf {
-    // The package's own script; the one on the `PATH` changes the user.
+    // The package's own script, because the script on the `PATH` changes the user.
     let script = PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server");
     required(Some(script).filter(|script| script.exists()), "RabbitMQ", "rabbitmq")
 }

@@ -1,4 +1,4 @@
-//! Redis, from the machine's `redis-server`, or Valkey where `IDEM_REDIS_SERVER` names its program.
+//! Redis, from the machine's `redis-server`, or Valkey if `IDEM_REDIS_SERVER` names its program.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

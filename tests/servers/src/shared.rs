@@ -1,9 +1,9 @@
 //! Servers that the test processes of a run share, because each test runs in a process of its own.
 //!
 //! The first process that needs a server starts it under a supervisor, a shell script. Each process that uses
-//! the server holds a lock on the file `users`, which the kernel releases when the process ends, however it
-//! ends. The supervisor ends the server and removes its folder a few seconds after the last user. Starting,
-//! joining and ending a server happen under the lock of the file `gate`.
+//! the server holds a lock on the file `users`. When the process ends, even by a kill, the kernel releases
+//! the lock. The supervisor ends the server and removes its folder a few seconds after the last user.
+//! Starting, joining and ending a server happen under the lock of the file `gate`.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;

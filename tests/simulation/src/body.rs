@@ -146,7 +146,7 @@ async fn do_act(site: &Site, run: RunId, act: &Act) -> Result<(), Failure> {
         Act::Steps { rounds, pause } => {
             for round in 0..rounds {
                 awake(&site.world, site.process).await;
-                // Names from 10 on, because single steps have lower names.
+                // The names begin at 10, because single steps have lower names.
                 step(site, run, 10 + round, None, 0, false).await?;
                 sleep(Duration::from_millis(pause)).await;
             }

@@ -310,7 +310,7 @@ impl State {
         run.loose_steps.is_empty() && !run.has_deadline && self.is_calm(run.process, run.began)
     }
 
-    /// Whether all background work that this run left has ended.
+    /// Whether this run ended so long ago, with no fault since, that all its background work has ended.
     fn is_settled(&self, operation: &OperationPlan, run: RunId) -> bool {
         let run = &self.runs[run];
         let Some(since) = Instant::now().checked_sub(grace(operation)) else { return false };
@@ -535,8 +535,8 @@ impl State {
         }
     }
 
-    /// A caller must not get the value of a call with another fingerprint. Calls without a fingerprint are
-    /// not compared.
+    /// A caller must not get the value of a call with another fingerprint. Calls without a fingerprint or
+    /// without a key are not compared.
     fn check_fingerprint(&mut self, caller: &Site, run: RunId) {
         let arguments = [caller.argument, self.runs[run].argument];
         let ways = [caller.way, self.runs[run].way];
@@ -598,8 +598,8 @@ impl State {
         }
     }
 
-    /// Checks that a refusal is up to date: this process has got an answer of the store within the last
-    /// second, or is waiting for one.
+    /// Checks that a refusal of [`Way::Run`] is up to date: the process has got an answer of the store
+    /// recently, or is waiting for one.
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
@@ -622,7 +622,7 @@ impl State {
             .is_some_and(|record| self.around(caller).any(|run| run.fence == Some(record.fence.get())))
     }
 
-    /// The running bodies around this call whose call has the same key, the innermost first.
+    /// The running bodies of this key that the call is nested in, the innermost first.
     fn around(&self, caller: &Site) -> impl Iterator<Item = &Run> {
         let number = caller.number;
         let runs = std::iter::successors(caller.parent, move |run| self.runs[*run].parent);
@@ -766,7 +766,8 @@ impl State {
             && !self.keys[caller.number].lives.iter().any(|life| life.operator)
     }
 
-    /// Checks a message that a consumer acknowledged, and whose handler got the value of this run.
+    /// Checks an acknowledged message. Its handler got the value of this run. So a result must be recorded,
+    /// unless an operator, a deadline or a fault prevented it.
     pub fn acknowledged_message(&mut self, number: usize, run: RunId) {
         let Some(life) = self.runs.get(run).and_then(|run| run.life) else { return };
         let is_recorded = self.keys[number].lives[life].recorded.is_some();

@@ -107,7 +107,7 @@ async fn live(world: &World) {
         let _ = timeout(quiet, task).await;
     }
     heal(world);
-    // Each client should have ended by now. If one still runs, it hangs.
+    // Each client should have ended by now. If a client still runs, it hangs.
     clients.drain(..).for_each(|client| client.abort());
     let tasks: Vec<_> =
         world.lock().processes.iter_mut().flat_map(|process| process.tasks.drain(..)).collect();

@@ -155,7 +155,7 @@ async fn too_late<A>(world: World, by: Millis, apply: impl FnOnce(&mut State) ->
     late(&world, true, apply);
 }
 
-/// Applies a request. `is_late`: whether the sender of the request has gone away.
+/// Applies a request. `is_late` means that the sender of the request has gone away.
 fn late<A>(world: &World, is_late: bool, apply: impl FnOnce(&mut State) -> A) -> A {
     let mut state = world.lock();
     state.is_late = is_late;

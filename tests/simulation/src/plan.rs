@@ -152,7 +152,7 @@ pub enum Act {
     },
     /// The body calls another function, and that function's body calls this body's operation.
     Through {
-        /// The other function's operation; `None` for one without a key.
+        /// The other function's operation; `None` for a function without a key.
         operation: Option<usize>,
     },
     /// The task does not yield for this time, while other tasks of its process go on.
@@ -386,7 +386,7 @@ impl Plan {
         self.events.push(EventPlan { at: away, what: What::Stop { worker, lasts } });
     }
 
-    /// Lets a worker shut down while its store is away.
+    /// Lets a worker shut down during an outage of its store.
     fn end_in_an_outage(&mut self, rng: &mut Rng) {
         let (worker, number) = (rng.usize(0..self.workers), rng.usize(0..self.operations.len()));
         let lease = self.operations[number].lease;
@@ -518,7 +518,7 @@ fn call(rng: &mut Rng, length: Millis, workers: usize, operations: &[OperationPl
         }
         _ => Way::Run,
     };
-    // Callers come in clusters, so that they meet.
+    // The calls come in clusters, so that calls with the same key overlap.
     let at = match rng.u32(0..3) {
         0 => rng.u64(0..=length),
         1 => length / 4 * rng.u64(0..=3) + rng.u64(0..=20),

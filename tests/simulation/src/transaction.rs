@@ -53,7 +53,7 @@ impl SimTransaction {
         }
     }
 
-    /// Fails as the server does if there is no savepoint. The transaction stays open, as in MySQL.
+    /// If the savepoint is lost, fails as the server would. The transaction stays open, as in MySQL.
     fn savepoint(&mut self) -> Result<(), StoreError> {
         match std::mem::take(&mut self.has_lost_savepoint) {
             true => Err(StoreError::configuration("there is no such savepoint")),
@@ -158,7 +158,7 @@ impl RecordsIn<SimTransaction> for SimStore {
             match (answer, write) {
                 (ClaimAnswer::Granted(grant), Some(new)) => {
                     key.taken_by = Some(id);
-                    // Until the transaction ends, waiters cannot get the key, as while a body runs.
+                    // Until the transaction ends, waiters cannot get the key, just as if a body were running.
                     key.freed = None;
                     note!(state, "process {process}: transaction takes key {number}");
                     Ok(Ok((grant, old, Box::new(new), now)))

@@ -22,7 +22,7 @@ use idem_http::IdempotencyLayer;
 use crate::network::SimStore;
 use crate::plan::{Fault, FaultPlan, Plan, Way};
 
-/// The number of a run of a body, in the order in which they began.
+/// The number of a run of a body. Runs are numbered in the order in which they begin.
 pub type RunId = usize;
 /// The number of a process: each start of a worker is another process.
 pub type ProcessId = usize;

@@ -178,7 +178,6 @@ pub(crate) async fn lapse<S: Store>(store: &S, key: &RecordKey, on_crash: OnCras
     tokio::time::sleep(lease * 2 + Duration::from_millis(5)).await;
 }
 
-/// The state of a key's record.
 pub(crate) async fn state_of<S: Store>(store: &S, key: &RecordKey) -> Option<State> {
     store.get(key).await.unwrap().map(|record| record.state)
 }

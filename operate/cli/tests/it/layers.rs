@@ -95,7 +95,8 @@ async fn a_store_says_how_it_is_wrapped() {
             .with_environment("IDEM_KEY_RING", ring)
             .with_environment("IDEM_KEY_SECRET", &hex(&secret))
     };
-    // Only the mark shows the encryption, because no operation has a result.
+    // No operation has a result, so only the store's mark (a record in the scope `idem.layers`) shows the
+    // encryption.
     let words = ["resolve", stored, "--scope", SCOPE, "--completed", "1", "--yes"];
     for more in [&[][..], &["--unencrypted"]] {
         let refused = plain.run(&[&words[..], more].concat()).ended(5);

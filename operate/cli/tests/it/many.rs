@@ -177,7 +177,8 @@ async fn the_trail_says_what_was_refused_and_is_in_no_list_of_records() {
     shop.idem.run(&["audit", "--digest", &digest]).ended(0);
     shop.idem.run(&["audit", "--digest", "0000000000000000"]).ended(1);
     shop.idem.run(&["list"]).ended(1);
-    // A forgotten record counts as expired until it is purged, and the store may have purged it by now.
+    // Purges, because a forgotten record counts as expired until then. The store may also have purged it by
+    // itself.
     shop.store.purge(10).await.unwrap();
     shop.idem.run(&["stats"]).ended(1);
     assert_eq!(shop.idem.run(&["--json", "list", "--scope", "idem.audit"]).ended(0).json().len(), 1);

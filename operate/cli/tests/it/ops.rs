@@ -55,8 +55,8 @@ fn every_metric_label_and_value_that_a_rule_or_a_panel_names_exists() {
         let code = || expression.split('"').step_by(2);
         let values = expression.split('"').skip(1).step_by(2).flat_map(|values| values.split('|'));
         let names = code().flat_map(|code| code.split(is_other)).filter(|word| word.starts_with("idem_"));
-        // The row of a metric in the pages names its labels. Prometheus splits a histogram into several
-        // series.
+        // In the pages, the row of a metric also names the metric's labels. The row of a histogram begins
+        // with the name without the ending `_sum` or `_count` of its series.
         let row = |name: &str| {
             let begin = format!("| `{}`", name.trim_end_matches("_sum").trim_end_matches("_count"));
             let row = pages.lines().find(|line| line.starts_with(&begin));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// The longest that a payment takes.
+/// Upper limit of the time that a payment takes, in milliseconds.
 const WORK: u64 = 50;
 
 /// How often each payment was made.
@@ -14,7 +14,6 @@ const WORK: u64 = 50;
 pub(crate) struct Books(Arc<Mutex<BTreeMap<u64, u64>>>);
 
 impl Books {
-    /// Makes a payment, which takes a moment.
     pub(crate) async fn pay(&self, number: u64) -> String {
         sleep(Duration::from_millis(fastrand::u64(..WORK))).await;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_default() += 1;
@@ -32,7 +31,6 @@ impl Books {
     }
 }
 
-/// The answer to a payment.
 pub(crate) fn receipt(number: u64) -> String {
     format!("receipt of payment {number}")
 }

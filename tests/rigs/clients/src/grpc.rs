@@ -1,5 +1,5 @@
 //! A gRPC service with one method, in the form of generated code, and its messages on the wire. The request
-//! is a number and the answer a text, in the well-known types `UInt64Value` and `StringValue`.
+//! is a number (the well-known type `UInt64Value`), and the answer is a text (`StringValue`).
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -32,7 +32,6 @@ pub(crate) fn receipt(body: &[u8]) -> Option<String> {
     String::decode(body.get(PREFIX..)?).ok()
 }
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct Bank(pub(crate) Books);
 

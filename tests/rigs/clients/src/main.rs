@@ -1,5 +1,5 @@
-//! Payments that `idem-client` sends through a proxy which breaks connections, against axum, actix-web and
-//! tonic, all with their default settings.
+//! Sends payments with `idem-client` through a proxy that breaks connections. The servers are axum, actix-web
+//! and tonic, all with their default settings.
 //!
 //! `cargo run --release -p clients -- --payments 1000 --cut 5` cuts one connection in five: before the
 //! request, after it, or in the middle of the answer. For each framework it prints a line: how often payments

@@ -1,4 +1,4 @@
-//! The same payments behind each web framework.
+//! The service that takes the payments, on each web framework.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,6 @@ use tonic::transport::Server as Transport;
 use crate::books::Books;
 use crate::grpc::{self, Bank};
 
-/// A web framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Framework {
     Axum,

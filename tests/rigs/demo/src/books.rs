@@ -1,4 +1,4 @@
-//! Checks the effects, answers and records that a run left.
+//! Checks the effects, answers and records of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ impl Books {
     /// Checks every order. The kills and outages may have interrupted at most `begun` bodies.
     pub(crate) async fn of(shop: &Shop, orders: u64, begun: usize) -> Result<Self, Failure> {
         let mut violations = Vec::new();
-        // `given` has the recorded answers of each order. `not_recorded` has the orders with an answer that
-        // the store had not recorded when the handler returned it. The outcome of such a call warns that a
-        // body may run again.
+        // `given` has the recorded answers of each order. `not_recorded` has each order whose handler
+        // returned an answer before the store had recorded it. The outcome of such a call warns that a body
+        // may run again.
         let mut given: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
         let (mut not_recorded, mut replays, mut unrecorded) = (BTreeSet::new(), 0, 0);
         for line in shop.ledger.read("answers")? {

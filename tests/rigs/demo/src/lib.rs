@@ -1,7 +1,7 @@
 //! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of
 //! them more than once, kills workers, and checks every order from outside.
 //!
-//! [`brokers`] has what differs between brokers; the rest of the rig knows no broker.
+//! [`brokers`] has all code that differs between brokers.
 
 mod books;
 pub mod brokers;

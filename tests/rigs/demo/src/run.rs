@@ -109,7 +109,8 @@ async fn demo<B: Broker>(cli: &Cli) -> Result<bool, Failure> {
     let mut broker = B::start(&Setup { quorum: cli.quorum, survives: cli.broker_stop > 0 }).await?;
     let (address, folder) = (broker.address(), folder.path().to_owned());
     let worker = Worker { address, store: url, folder, work_ms: cli.work, lease_ms: LEASE_MS };
-    // Opened before the workers start, so that they do not all create the tables at the same time.
+    // Opens the store before the workers start. Otherwise all of them would create the tables at the same
+    // time.
     let shop = worker.shop().await?;
     broker.send(bodies(cli)?).await?;
     let ended = work_off(cli, &mut broker, &worker, &mut store).await?;

@@ -95,7 +95,7 @@ pub(crate) async fn end(worker: &mut Process) -> bool {
     worker.signal("-TERM");
     for _ in 0..3_000 {
         if let Some(status) = worker.status() {
-            // SIGTERM ends a worker that has not installed its handler yet, and so has not begun.
+            // A worker that has just started has no handler for SIGTERM yet, so the signal kills it.
             return status.success() || status.signal() == Some(TERMINATE);
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

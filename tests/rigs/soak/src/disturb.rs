@@ -57,7 +57,7 @@ pub(crate) async fn disturb(
         tokio::time::sleep(Duration::from_millis(random.random_range(20..120)) * window.pace).await;
         for worker in &mut workers {
             if let Some(status) = worker.process.status() {
-                // SIGTERM ends a worker that has not installed its handler yet.
+                // A worker that has just started has no handler for SIGTERM yet, so the signal kills it.
                 let ended = status.success() || status.signal() == Some(TERMINATE);
                 if !worker.ending || !ended {
                     return Err(format!("a worker ended by itself: {status}").into());

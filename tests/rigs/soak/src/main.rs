@@ -6,13 +6,13 @@
 //! disturbs most of the stores that it starts:
 //!
 //! * `sqlite`: the file is not disturbed;
-//! * `redis`, `mysql` (MariaDB) and `nats-kv`: killed ten times, and started again on its data half a second
-//!   later;
+//! * `redis`, `mysql` (MariaDB) and `nats-kv`: the server is killed ten times, and started again on its data
+//!   half a second later;
 //! * `redis-replica`: claims and results wait for a replica, which is stopped ten times for longer than a
 //!   lease;
 //! * `redis-cluster`: slots are moved between its masters ten times;
 //! * `redis-sentinel`: the master is killed once, and its replica is promoted;
-//! * `postgres`: killed five times, and five times made read-only for longer than a lease;
+//! * `postgres`: the server is killed five times, and five times made read-only for longer than a lease;
 //! * `pgbouncer`: PostgreSQL behind a pooler in transaction mode; each of the two is killed three or four
 //!   times, and PostgreSQL is made read-only three times;
 //! * `object`: a folder, which is not disturbed;

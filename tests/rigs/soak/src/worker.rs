@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, LANES, LEASE};
 
-/// One key in `CAREFUL` runs at most once: `on_crash = "in_doubt"`.
+/// The body of one key in `CAREFUL` runs at most once: `on_crash = "in_doubt"`.
 const CAREFUL: u32 = 8;
 
 /// Whether a key's body runs at most once.

@@ -36,7 +36,7 @@ use serde_json::json;
 /// The lease is long enough that a running worker does not lose it on a busy machine.
 const LEASE: Duration = Duration::from_millis(1_000);
 
-/// The longest that a worker may print nothing.
+/// How long a worker may print nothing.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const STEPS: [&str; 3] = ["reserve", "charge", "ship"];

@@ -25,12 +25,12 @@ pub struct Servers {
 
 impl Servers {
     /// Starts the servers of `store`. Returns them, and the URL that the workers use. A server that is killed
-    /// loses no write that it acknowledged. `pooler` is additional lines of settings for a `PgBouncer`.
+    /// keeps every write that it acknowledged. `pooler` is additional lines of settings for a `PgBouncer`.
     ///
     /// # Errors
     ///
-    /// `store` is neither the name of a kind of server nor the URL of a store that runs already, or it is
-    /// `memory`, which several processes cannot share.
+    /// `store` must be the name of a kind of server, or the URL of a store that runs already. `memory` is an
+    /// error, because several processes cannot share a memory.
     pub fn start(store: &str, folder: &Path, pooler: &str) -> Result<(Self, String), String> {
         let (mut times, mut offs) = (10, 0);
         let (name, url, switch) = match store {

@@ -33,7 +33,6 @@ pub(crate) struct OnMySql {
     pub(crate) store: MySqlStore,
 }
 
-/// Whether this is a URL of MySQL.
 pub(crate) fn is_mysql(url: &str) -> bool {
     url.starts_with("mysql://")
 }

@@ -1,4 +1,4 @@
-//! The drivers whose transactions the workers use, and the writes of a transfer with each.
+//! The drivers whose transactions the workers use, and how each driver writes a transfer.
 
 use clap::ValueEnum;
 use diesel_async::{
@@ -171,8 +171,8 @@ impl Connection {
             Driver::SeaOrm => {
                 let mut options = ConnectOptions::new(url);
                 options.map_sqlx_postgres_opts(|options| {
-                    // A pooler refuses the parameter `extra_float_digits`. Its sessions forget statements, so
-                    // the driver must not cache them.
+                    // A pooler refuses the parameter `extra_float_digits`. The pooler's sessions forget
+                    // statements, so the driver must not cache statements.
                     options.extra_float_digits(None).statement_cache_capacity(0)
                 });
                 Self::SeaOrm(Database::connect(options).await?)

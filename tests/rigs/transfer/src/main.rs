@@ -123,7 +123,7 @@ async fn transfer<T: Accounts + DriverTransaction>(
     Ok(amount)
 }
 
-/// The same on MySQL, which has no outbox.
+/// As [`transfer`], but on MySQL, which has no outbox.
 #[idempotent(
     key = "transfer/{transfer.id}",
     scope = "bank.transfer_on_mysql",
@@ -191,8 +191,8 @@ async fn work_and_publish(
     Ok(())
 }
 
-/// Makes transfers in random order, also those that are made already, and notes a word for each. Returns when
-/// all transfers are made and published, unless the worker is killed first.
+/// Tries transfers in random order, even transfers that are already made, and notes a word for each try.
+/// Returns when all transfers are made and published, unless the worker is killed first.
 async fn work(
     bank: &Bank,
     connection: &mut Connection,
@@ -228,7 +228,6 @@ async fn is_over(bank: &Bank, transfers: i64) -> Result<bool, Failure> {
     Ok(made >= transfers && bank.untold().await? == 0)
 }
 
-/// The violations.
 async fn violations(
     bank: &Bank,
     transfers: i64,

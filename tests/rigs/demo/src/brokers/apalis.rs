@@ -13,9 +13,8 @@ use tower::{ServiceExt as _, service_fn};
 use super::letter;
 use crate::{Broker, CONCURRENCY, Failure, Kind, Order, Setup, ShipError, Shop};
 
-/// The time between two heartbeats of a worker. If a worker sends none for two such times, it counts as dead,
-/// and other workers get its jobs. A worker that has not registered within the first such time ends with an
-/// error.
+/// The time between two heartbeats of a worker. If two heartbeats are missing, the worker counts as dead, and
+/// other workers get its jobs. A worker that cannot register within this time ends with an error.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// A Redis server that the demo starts.

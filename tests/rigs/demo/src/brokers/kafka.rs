@@ -37,8 +37,8 @@ fn source(servers: &str) -> Result<Source, Failure> {
 impl Broker for OnKafka {
     const KIND: Kind = Kind::Kafka;
 
-    /// The partitions of a killed worker go to other workers only after six seconds. If another worker were
-    /// killed within each such time, the group would never handle a message.
+    /// The partitions of a killed worker go to other workers only after six seconds. If the demo killed
+    /// workers more often than that, the group would never handle a message.
     const KILL_EVERY_MS: u64 = 9_000;
 
     async fn start(setup: &Setup) -> Result<Self, Failure> {
@@ -62,8 +62,8 @@ impl Broker for OnKafka {
     }
 
     async fn work(address: &str, shop: &Shop, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
-        // The `ttl` of [`ship`](crate::ship) is longer than a message can stay in the topics of the orders
-        // and of the retries, one after the other.
+        // A message can stay in the topic of the orders for `RETENTION`, and then as long in the topic of the
+        // retries. The `ttl` of [`ship`](crate::ship) is longer than both times together.
         let consumer = consumer().redelivery_horizon(RETENTION);
         let handler = |message: &Received| shop.handle(Order::parse(message.payload().unwrap_or_default()));
         source(address)?.run_until(shutdown, consumer, handler).await?;

@@ -26,8 +26,8 @@ async fn set_aside(sqs: &Client, queue: &str, message: SqsMessage, reason: Reaso
     if send.send().await.is_ok() { OnReject::Acknowledge } else { OnReject::Redrive }
 }
 
-/// Receives messages, calls the function with them, and deletes those that the function does not report as
-/// failed.
+/// Receives messages, calls the function with them, and deletes the messages that the function does not
+/// report as failed.
 async fn deliver(sqs: &Client, orders: &str, dead: &str, shop: &Shop) -> Result<(), Failure> {
     let receive = sqs.receive_message().queue_url(orders).max_number_of_messages(BATCH).wait_time_seconds(1);
     let messages = receive.send().await?.messages.unwrap_or_default();

@@ -55,7 +55,7 @@ impl Kind {
 pub struct Setup {
     /// Whether to use quorum queues, if the broker has them.
     pub quorum: bool,
-    /// Whether the broker is killed in the middle of the run, so it must keep its messages.
+    /// Whether the broker is killed in the middle of the run. If so, it must keep its messages.
     pub survives: bool,
 }
 
@@ -92,7 +92,7 @@ pub trait Broker: Sized {
     /// Sends each body as a message of its own. The broker must not drop equal bodies as duplicates.
     fn send(&self, bodies: Vec<String>) -> impl Future<Output = Result<(), Failure>>;
 
-    /// How many messages are not settled, including those that a worker holds.
+    /// The number of unsettled messages, including the messages that a worker holds.
     fn waiting(&self) -> impl Future<Output = Result<u64, Failure>>;
 
     /// The dead letters. Dead letters of messages that can never be handled have the reason `terminal`.

@@ -48,8 +48,8 @@ impl OnRabbitMq {
         Ok(queue.message_count().into())
     }
 
-    /// How many messages no worker holds. A node that was started again refuses to tell this number for a
-    /// while, and a node under load may report an internal error even after it has told the number before.
+    /// The number of messages that no worker holds. After a restart, a node refuses for a while to report
+    /// this number. A node under load may return an internal error even if it has reported the number before.
     async fn ready(&self) -> Result<u64, Failure> {
         let begin = Instant::now();
         loop {

@@ -3,5 +3,4 @@
 mod function;
 mod runs;
 
-/// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_demo");
