@@ -18,8 +18,8 @@ use crate::protocol::{
 /// # Writing a store
 ///
 /// A store implements [`apply`](Store::apply), which takes every request of the protocol, and a few methods
-/// for operators. Each method that takes a key is **one atomic operation** on one record. The time is that of
-/// the store's own clock and not the caller's, because two callers with skewed clocks must get the answers
+/// for operators. Each method that takes a key is **one atomic operation** on one record. The time comes from
+/// the store's own clock, not from the caller's, because two callers with skewed clocks must get the answers
 /// that one clock would give. (DynamoDB, NATS and buckets have no clock that a condition can use. Their
 /// stores use the clocks of the callers, and allow for a declared skew.) The rules are written once, as pure
 /// functions in [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them.
@@ -107,9 +107,9 @@ use crate::protocol::{
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` if that is not certain.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
 /// * A record past its `expires_at` counts as absent, even before the store deletes it. Only
-///   [`forget`](Store::forget) deletes any other record. The fence of a new record exceeds every fence its
-///   key ever had. The store takes the fence from its clock, or keeps the highest fence of the records that
-///   it deletes.
+///   [`forget`](Store::forget) deletes a record before that time. The fence of a new record exceeds every
+///   fence that its key ever had. So the store takes the fence from its clock, or keeps the highest fence of
+///   the records that it deletes.
 /// * A scope, a key and the name of a step can be any UTF-8 text, even with NUL. A result, also that of a
 ///   step, can be any bytes.
 /// * A record can have thousands of steps. It keeps them in their order, until it is deleted or gets a result

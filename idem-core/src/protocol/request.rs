@@ -82,8 +82,8 @@ pub enum ClaimAnswer {
         /// The time until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
-    /// The last attempt was released, and its retry delay is not over. Also the answer to a late copy of the
-    /// claim of that attempt.
+    /// The last attempt was released, and its retry delay is not over. A late copy of the released claim gets
+    /// this answer, too.
     RetryAt {
         /// The time until the key can be claimed.
         retry_after: Duration,

@@ -2,11 +2,11 @@
 //! call's own task renews it, and so does one thread of the process, from outside the call.
 //!
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
-//! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
-//! at each lease when half of it is over, and renews it if the call's task did not. The renewal runs in the
-//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists
-//! the times of a lease. They are counted from the sending of the last confirmed request, and in the last row
-//! from the failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
+//! and it can block the whole runtime of its caller. So one thread outside that runtime looks at each lease
+//! when half of it is over, and renews it if the call's task did not. The renewal runs in the context of the
+//! caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists the times of a
+//! lease. They are counted from the sending of the last confirmed request, and in the last row from the
+//! failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -159,9 +159,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: usually after a third of its length, or earlier by up to 1/32
-    /// of the length. So leases of the same length are renewed at a few common instants, and the store can
-    /// take them in batches.
+    /// When the call itself renews the lease: a third of the length after the last confirmed request, or
+    /// later near a deadline. This time is rounded down to a multiple of 1/32 of the length. So leases of the
+    /// same length are renewed at a few common instants, and the store can take them in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));

@@ -14,7 +14,7 @@ use crate::error::{StoreError, StoreErrorKind};
 /// waits longer than one try may take. Also the pause if a backoff ended, which does not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause of late retries if a backoff ended, which does not happen, because a backoff has no limit of
+/// The pause of late retries if a backoff ended. This does not happen, because a backoff has no limit of
 /// tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -125,7 +125,6 @@ pub(crate) async fn answered<T>(
     within(Instant::now() + patience, request).await.unwrap_or_else(|_| Err(unanswered(what, patience)))
 }
 
-/// The error for a store that did not answer in time.
 pub(crate) fn unanswered(what: &str, patience: Duration) -> StoreError {
     StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }

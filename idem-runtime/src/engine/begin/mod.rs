@@ -262,7 +262,7 @@ impl<S: Store> Attempt<S> {
         self.end(verdict, &Stored { result, fault: None })
     }
 
-    /// Not an `async fn`, and neither are its callers, so that the result counts even if the future is
+    /// This function and its callers are not `async fn`s, so that the result counts even if the future is
     /// dropped before its first poll.
     fn end(
         mut self,
@@ -290,9 +290,9 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work failed and has no result: releases the key for the next attempt. The next attempt is due
-    /// after `retry_after`; if that is `None`, it is due after the delay that the operation's
-    /// [`retry_after`](Operation::retry_after) sets. Returns the delay.
+    /// The work failed and has no result: releases the key for the next attempt. `retry_after` is the delay
+    /// until the next attempt is due. With `None`, the operation's [`retry_after`](Operation::retry_after)
+    /// sets the delay. Returns the delay.
     ///
     /// If the store fails, the release continues in the background.
     ///

@@ -133,8 +133,8 @@ impl<R> Operation<R> {
     /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
     /// A body can only be dropped where an await suspends it. A body that blocks its thread continues until
-    /// its next such await. If it returns before that await, its result counts. Tasks that it spawned
-    /// continue.
+    /// its next such await. If it returns before that await, its result counts. The tasks that
+    /// a dropped body has spawned continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self
@@ -293,7 +293,7 @@ pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
     if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
-/// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.
+/// The key of a call. A finished [`Key`] is used as it is; any other value becomes the only part of a key.
 pub(crate) fn rendered(key: &impl KeyPart) -> RenderedKey {
     KeyBuilder::new().part(key).finish()
 }

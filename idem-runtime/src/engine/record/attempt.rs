@@ -155,7 +155,6 @@ impl<S: Store> Attempt<S> {
         self.call().tell(&CallEvent::Ended(&ending));
     }
 
-    /// The body took longer than its timeout and was dropped.
     pub(crate) async fn time_out(&mut self, after: Duration) {
         self.claimed.report(&Event::TIMED_OUT.after(after));
         self.release().await;
@@ -244,7 +243,8 @@ impl<S: Store> Attempt<S> {
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(Loss::TakenOver))
                 }
-                // The record is released or in doubt, so there is no other result.
+                // The record is released or in doubt, or has a result for other arguments. So there is no
+                // result to return.
                 None => self.unrecorded(),
             },
             Ok(None) => self.unrecorded(),

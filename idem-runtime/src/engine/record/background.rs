@@ -143,7 +143,7 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether no work is left.
+    /// Whether all the work has ended.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.bodies == 0 && self.results == 0 && self.releases == 0
