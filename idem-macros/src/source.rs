@@ -5,8 +5,8 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// `tokens` with one space between words and after each comma, semicolon and single colon, and no other white
-/// space.
+/// The text of `tokens`. There is one space between two words, and after each comma, semicolon and single
+/// colon. There is no other white space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
     let mut text = String::new();
     add(&mut text, tokens.to_token_stream());

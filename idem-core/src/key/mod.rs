@@ -250,14 +250,14 @@ impl fmt::Debug for KeyBuilder {
 )]
 pub trait KeyPart {
     /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a
-    /// [`KeyBuilder::separator`] between two values. A type must always add the same number of values, or its
-    /// first values must determine the number, as the variant of an enum does.
+    /// [`KeyBuilder::separator`] between two values. Either all values of a type add the same number of
+    /// atomic values, or the first atomic values determine the number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
 }
 
 /// Functions that take any [`KeyPart`] have this trait as their bound instead. If a bound does not hold,
 /// rustc lists the impls of its trait. `KeyPart` has impls for the [`refused`] types, and rustc would list
-/// them. This trait has only one impl, for all types, so rustc lists none.
+/// them. This trait has a single impl, which covers every `KeyPart`, and rustc does not list such an impl.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",

@@ -241,8 +241,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
-    /// The fence of the last grant. It is one higher if that grant took over from an earlier run, and was
-    /// then released as unused, or as doubtful while in flight.
+    /// The fence of the last grant. One is added if that grant took over from an earlier run and no body
+    /// started: the grant was then released as unused, or as doubtful while in flight.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body, and its number is the limit plus one. If the record

@@ -136,8 +136,8 @@ pub struct RecordStep {
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a
-    /// repeated request from the next step.
+    /// How many steps are recorded before this step, including the steps of earlier runs. The number
+    /// distinguishes a repeated request from the next step.
     pub position: u32,
     /// The step.
     pub step: RecordedStep,
@@ -300,7 +300,7 @@ impl Resolution {
         }
     }
 
-    /// The same decision, with its result replaced if it records one.
+    /// The same decision. If it records a result, `result` replaces that result.
     #[must_use]
     pub fn with_result(self, result: StoredResult) -> Self {
         match self {

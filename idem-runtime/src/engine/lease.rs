@@ -68,8 +68,9 @@ impl Lease {
     /// The lease of a claim that was first sent at `sent`. `uncut` is the lease that the operation sets. Near
     /// a deadline, `length` is shorter.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
-        // Renewals cannot extend a lease that a deadline cuts short. They only find out whether it is lost,
-        // so between two of them there is at least a second, or a third of the uncut lease if that is less.
+        // Renewals cannot extend a lease that a deadline cuts short. They only find out whether the lease is
+        // lost. So the pause between two renewals is at least a second, or a third of the uncut lease if that
+        // is shorter.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
         Self {
             length,
@@ -117,8 +118,8 @@ impl Lease {
         self.doubted.load(Ordering::Acquire)
     }
 
-    /// Notes that the call has ended, so that the lease is not renewed any more, and wakes the code that
-    /// waits in [`ended`](Self::ended).
+    /// Notes that the call has ended, and wakes the code that waits in [`ended`](Self::ended). The lease is
+    /// not renewed any more.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.notify_outside();
@@ -362,7 +363,7 @@ async fn keep(process: Process) {
     loop {
         let (due, next, pause) = renewals.take_due((process.clock)());
         due.into_iter().for_each(|(key, claim)| renew(key, claim));
-        // A lease that is registered meanwhile may be due earlier; then `look_at` has notified this code.
+        // If a lease that is due earlier is registered meanwhile, `look_at` notifies this code.
         match next {
             Some(next) => {
                 let _ = tokio::time::timeout_at(next.into(), renewals.earlier.notified()).await;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A retry waits at least this long for the store's answer, even if the retries must end sooner. But it never
-/// waits longer than one try may take. Also the pause if a backoff ended, which does not happen.
+/// waits longer than one try may take. It is also the pause if a backoff ended, which does not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause of late retries if a backoff ended. This does not happen, because a backoff has no limit of
@@ -28,8 +28,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// As [`backoff`], but from 250 ms to 2 s, plus a random time of at most the same length. For work in the
-/// background, where many calls may send requests to a store that has just come back.
+/// As [`backoff`], but from 250 ms to 2 s, plus a random time of at most the same length. Background work
+/// uses these longer pauses, because many calls may send requests to a store that has just come back.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }

@@ -4,8 +4,8 @@
 //! Owns how a caller uses the two halves of a call separately: the claim, and the end of the attempt. The
 //! modules `claim` and `attempt` own what happens in each half.
 //!
-//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the
-//! renewal thread if that runtime is blocked or has ended.
+//! A task in the runtime of the `begin` call renews the lease of such an attempt. If that runtime is blocked
+//! or has ended, the renewal thread renews the lease.
 
 mod replayed;
 
@@ -46,8 +46,8 @@ pub enum Begun<S: Store> {
 
 impl<R> Operation<R> {
     /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has
-    /// a [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and
-    /// another ends.
+    /// a [`wait`](Self::wait). Use it in frameworks, in callbacks, and for work that one function starts and
+    /// another function ends.
     ///
     /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for such a
     /// body.
@@ -168,7 +168,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`] if the engine dropped `work`. The attempt is over then.
+    /// [`Interrupted`] if the engine dropped `work`, which ends the attempt.
     ///
     /// # Panics
     ///

@@ -203,8 +203,8 @@ impl<R> Operation<R> {
         self
     }
 
-    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget`
-    /// and support tools. The same as `key_fn` in the attribute.
+    /// The name of the record that a call with this key would have; the call is not made. Use it in tests,
+    /// for `forget`, and in support tools. It does the same as `key_fn` in the attribute.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ impl<R> Operation<R> {
         self.record_of(rendered(&key)).map(|(key, _)| key)
     }
 
-    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller
-    /// went away, its body panicked or timed out, or the key is in doubt. `recover` is also called if no
+    /// Calls `recover` before the body if the previous run began and did not end (its worker died, its caller
+    /// went away, its body panicked or timed out), or if the key is in doubt. `recover` is also called if no
     /// attempts are left; then no body runs.
     ///
     /// | `recover` returns | then |

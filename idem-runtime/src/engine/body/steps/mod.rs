@@ -50,9 +50,11 @@ pub use recovery::Recovery;
 ///
 /// # Errors
 ///
-/// The error of the step, or one of these errors, converted into `E`: [`Error::Configuration`] for a name
-/// that cannot be used and for a step outside of any call, [`Error::LeaseLost`] if the claim is lost (the
-/// body is then dropped), and [`Error::Step`] if the step has no value for any other reason.
+/// The error of the step, or one of these errors, converted into `E`:
+///
+/// * [`Error::Configuration`] for a name that cannot be used, and for a step outside of any call;
+/// * [`Error::LeaseLost`] if the claim is lost; the body is then dropped;
+/// * [`Error::Step`] if the step has no value for any other reason.
 ///
 /// # Panics
 ///

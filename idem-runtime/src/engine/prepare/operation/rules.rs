@@ -97,8 +97,8 @@ impl<R> Operation<R> {
     }
 
     /// Records a value only if `keeps` returns `true` for it. Any other value is returned but not recorded:
-    /// the key is released, and the next call runs the body again. For values that are not final, such as
-    /// "pending". Such a run counts as an attempt.
+    /// the key is released, and the next call runs the body again. Use it for values that are not final, such
+    /// as "pending". Such a run counts as an attempt.
     ///
     /// ```
     /// # use idem_runtime as idem;
