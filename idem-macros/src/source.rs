@@ -35,8 +35,7 @@ fn add(text: &mut String, tokens: TokenStream) {
             }
             TokenTree::Punct(punct) => {
                 let sign = punct.as_char();
-                // Removes a comma before `>`, because whether a list has a trailing comma depends on the line
-                // breaks.
+                // Removes a trailing comma before `>`, because it comes and goes with the line breaks.
                 if sign == '>' {
                     text.truncate(text.trim_end_matches(", ").len());
                 }

@@ -6,7 +6,7 @@
 //! when half of it is over, and renews it if the call's task did not. The renewal runs in the context of the
 //! caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists the times of a
 //! lease. They are counted from the sending of the last confirmed request, and in the last row from the
-//! failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
+//! failure. A lease that a deadline cuts short may be renewed later: see [`Lease::new`].
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -208,8 +208,8 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     select(lost, pin!(renewals)).await;
 }
 
-/// Upper limit of the pause after a failed renewal, and between two renewals of a lease that a deadline cuts
-/// short.
+/// Upper limit of two pauses: the pause after a failed renewal, and the least pause between two renewals of a
+/// lease that a deadline cuts short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A year: a far time for a process, and small enough to be added to an instant.
@@ -382,8 +382,8 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // An attempt of `begin` can outlive its runtime. The request is not polled in such a runtime,
-            // because its timers would panic.
+            // An attempt of `begin` can outlive its runtime. If so, the request is polled outside that
+            // runtime, because the runtime's timers would panic.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });

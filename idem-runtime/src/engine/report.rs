@@ -427,7 +427,7 @@ pub enum Outcome {
         expires_at: Option<SystemTime>,
     },
     /// `record_if` refused to keep the value that the body returned or `recover` found. The key was released.
-    /// If the body returned the value, the next call runs the body again, and otherwise `recover`.
+    /// The next call runs the body again, or `recover` if `recover` found the value.
     #[non_exhaustive]
     NotKept {
         /// Which attempt it was; from 1.

@@ -81,8 +81,8 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether an operation that fails open may run its body after this error: the store is down or set up
-/// wrongly.
+/// Whether an operation that fails open may run its body after this error. It may if the store is down or set
+/// up wrongly.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,

@@ -133,8 +133,8 @@ impl<R> Operation<R> {
     /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
     /// A body can only be dropped where an await suspends it. A body that blocks its thread continues until
-    /// its next such await. If it returns before that await, its result counts. The tasks that
-    /// a dropped body has spawned continue.
+    /// its next such await. If it returns before that await, its result counts. The tasks that a dropped body
+    /// has spawned continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self
@@ -277,7 +277,7 @@ impl<R> Operation<R> {
         self
     }
 
-    /// Checks the scope and the settings without a call, for a program that wants to know at its start.
+    /// Checks the scope and the settings without a call, for example when the program starts.
     ///
     /// # Errors
     ///

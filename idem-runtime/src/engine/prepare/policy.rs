@@ -118,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`. The time is random: at most that limit, and at least half of it and `shortest` |
+/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`. The time is random, from half of that limit (or `shortest`, if that is longer) to the limit |
 ///
 /// ```
 /// # use idem_runtime as idem;

@@ -36,7 +36,7 @@ pub(crate) enum Failed {
 }
 
 pub(crate) struct Log {
-    /// Whether this is the first attempt, so that no earlier run has recorded steps.
+    /// Whether this is the first attempt. If so, no earlier run has recorded steps.
     first: bool,
     /// Whether `recover` must be called before the body.
     recovery_is_due: AtomicBool,
@@ -99,8 +99,8 @@ impl Log {
         self.state().kept.get(name).cloned()
     }
 
-    /// The step of this name is over. `returned` says that the body has got its value. If not, the body may
-    /// call the step again.
+    /// The step of this name is over. `returned` says whether the body got the step's value. If not, the body
+    /// may call the step again.
     pub(crate) fn leave_name(&self, name: &str, returned: bool) {
         let mut state = self.state();
         if returned {
