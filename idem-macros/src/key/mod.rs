@@ -22,12 +22,10 @@ use template::Piece;
 /// A piece of a key, as the generated code passes it to `KeyBuilder`.
 #[derive(Debug)]
 pub(crate) enum KeyPiece {
+    /// Literal text.
     Literal(LitStr),
     /// An expression that is a reference to a `KeyPart`, and its source text.
-    Part {
-        tokens: TokenStream,
-        source: String,
-    },
+    Part { tokens: TokenStream, source: String },
 }
 
 impl KeyPiece {

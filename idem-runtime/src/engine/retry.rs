@@ -145,7 +145,8 @@ mod tests {
         }
     }
 
-    /// What `retry_until` returns if the first try may have been applied and the next try fails with `second`.
+    /// What `retry_until` returns if the first try may have been applied and the next try fails with
+    /// `second`.
     async fn after_a_lost_answer(second: StoreError) -> StoreErrorKind {
         let mut errors = vec![second, StoreError::outcome_unknown("lost")];
         let end = Instant::now() + Duration::from_secs(5);

@@ -115,8 +115,8 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// The pause that the operation's policy sets between this attempt and the next attempt. It applies unless
-    /// the caller, or the operation's function for `retry_after`, sets the pause.
+    /// The pause that the operation's policy sets between this attempt and the next attempt. It applies
+    /// unless the caller, or the operation's function for `retry_after`, sets the pause.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
