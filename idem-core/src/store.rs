@@ -1,7 +1,7 @@
 //! The contract between the engine and a store of its records.
 //!
-//! Owns the [`Store`] trait. A store knows the protocol and the client library of its server. It knows
-//! neither the engine nor bodies, and of a result it knows only the bytes.
+//! Owns the [`Store`] trait. A store knows the protocol and the client library of its server. It does not
+//! know the engine or the bodies, and it sees results only as bytes.
 
 use crate::Waiters;
 use crate::error::StoreError;
@@ -18,8 +18,8 @@ use crate::protocol::{
 /// # Writing a store
 ///
 /// A store implements [`apply`](Store::apply), which takes every request of the protocol, and a few methods
-/// for operators. Each method that takes a key is **one atomic operation** on one record. The time is that of
-/// the store's own clock and not the caller's, because two callers with skewed clocks must get the answers
+/// for operators. Each method that takes a key is **one atomic operation** on one record. The time comes from
+/// the store's own clock, not from the caller's, because two callers with skewed clocks must get the answers
 /// that one clock would give. (DynamoDB, NATS and buckets have no clock that a condition can use. Their
 /// stores use the clocks of the callers, and allow for a declared skew.) The rules are written once, as pure
 /// functions in [`protocol`](crate::protocol), and [`protocol::apply`](crate::protocol::apply) combines them.
@@ -100,16 +100,16 @@ use crate::protocol::{
 ///
 /// * An acknowledged operation survives the failures that the store's documentation lists, and every later
 ///   operation of any client sees it.
-/// * If an answer is lost and the same owner sends the same request again before anybody else changes the
-///   record, the owner gets the same answer; only a release may get `Lost` instead. The protocol's functions
-///   ensure this. So if a connection breaks, the store sends the request again by itself.
+/// * If an answer is lost, the same owner may send the same request again. If nobody else has changed the
+///   record since, the owner gets the same answer; only a release may get `Lost` instead. The protocol's
+///   functions ensure this. So if a connection breaks, the store sends the request again by itself.
 /// * Every method ends within a bounded time. If it fails, the kind of its [`StoreError`] is honest:
 ///   `Unavailable` only if the operation was certainly not applied, `OutcomeUnknown` if that is not certain.
 /// * Dropping a returned future leaves the operation either applied or not applied, never half applied.
 /// * A record past its `expires_at` counts as absent, even before the store deletes it. Only
-///   [`forget`](Store::forget) deletes any other record. The fence of a new record exceeds every fence its
-///   key ever had. The store takes the fence from its clock, or keeps the highest fence of the records that
-///   it deletes.
+///   [`forget`](Store::forget) deletes a record before that time. The fence of a new record exceeds every
+///   fence that its key ever had. So the store takes the fence from its clock, or keeps the highest fence of
+///   the records that it deletes.
 /// * A scope, a key and the name of a step can be any UTF-8 text, even with NUL. A result, also that of a
 ///   step, can be any bytes.
 /// * A record can have thousands of steps. It keeps them in their order, until it is deleted or gets a result
@@ -186,8 +186,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         async move { self.apply(key, Request::Resolve(resolution.clone())).await?.try_into() }
     }
 
-    /// Deletes a record in any state and returns whether there was one. For operators, because the next call
-    /// runs its body.
+    /// Deletes a record in any state and returns whether there was one. This method is for operators, because
+    /// the next call then runs its body.
     fn forget(&self, key: &RecordKey) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// The live record of a key.
@@ -199,10 +199,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// One page of the records, without results: for operators and monitoring.
     ///
     /// Call again with [`Page::next`] until it is `None`. A page reads about `limit` records and returns the
-    /// matching ones, so a page may be empty although more records follow. Such a walk is not a snapshot: it
-    /// returns, at least once, each record that exists and matches during the whole walk, and it may return
-    /// other records. It may return expired records that are not deleted yet: those whose `expires_at` is not
-    /// later than [`Page::now`].
+    /// matching ones, so a page may be empty although more records follow. Such a walk is not a snapshot. It
+    /// returns each record that exists and matches during the whole walk, at least once. It may also return
+    /// other records, such as expired records that are not deleted yet: their `expires_at` is not later than
+    /// [`Page::now`].
     ///
     /// Listing changes nothing, and delays claims and completions by at most one read. A store without this
     /// method cannot list its records.
@@ -211,8 +211,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         std::future::ready(Err(StoreError::configuration("it cannot list its records")))
     }
 
-    /// Examines the server: which one it is, which of its settings weaken the guarantee, and its clock. For
-    /// operators. A store without this method reports nothing.
+    /// Examines the server: its product, its clock, and the settings that weaken the guarantee. This method
+    /// is for operators. A store without it reports nothing.
     fn inspect(&self) -> impl Future<Output = Result<Inspection, StoreError>> + Send {
         std::future::ready(Ok(Inspection::default()))
     }

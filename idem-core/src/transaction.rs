@@ -44,7 +44,7 @@ pub trait RecordsIn<C>: TransactionStore {
     fn is_open(connection: &mut C) -> bool;
 
     /// Takes the key for this transaction, if the key is free. No other transaction gets the key until this
-    /// one ends. The store writes no record.
+    /// transaction ends. The store writes no record.
     fn take(
         &self,
         connection: &mut C,
@@ -156,8 +156,8 @@ pub mod via {
     pub struct Through<V>(V);
 }
 
-/// A connection in whose transaction the store `S` can record, or a value that dereferences mutably to such a
-/// connection, such as a transaction, a pool's connection or a wrapper.
+/// A connection in whose transaction the store `S` can record. A value that dereferences mutably to such a
+/// connection has this trait, too: a transaction, a pool's connection or a wrapper.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no connection of the store's kind",
     label = "this argument must be a `&mut` of a connection or transaction, such as `&mut Transaction<'_, Postgres>`",

@@ -5,8 +5,8 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// `tokens` with one space between words and after each comma, semicolon and single colon, and no other white
-/// space.
+/// The text of `tokens`. There is one space between two words, and after each comma, semicolon and single
+/// colon. There is no other white space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
     let mut text = String::new();
     add(&mut text, tokens.to_token_stream());
@@ -35,8 +35,7 @@ fn add(text: &mut String, tokens: TokenStream) {
             }
             TokenTree::Punct(punct) => {
                 let sign = punct.as_char();
-                // Removes a comma before `>`, because whether a list has a trailing comma depends on the line
-                // breaks.
+                // Removes a trailing comma before `>`, because it comes and goes with the line breaks.
                 if sign == '>' {
                     text.truncate(text.trim_end_matches(", ").len());
                 }

@@ -1,7 +1,7 @@
 //! Keys: how the values that identify a call become text, and how that text is kept private.
 //!
-//! Owns how values are rendered, the limits, and which types can be part of a key. Knows nothing of stores or
-//! of the protocol.
+//! Owns the rendering of values, the limits, and the list of types that can be part of a key. Knows nothing
+//! of stores or of the protocol.
 
 mod foreign;
 mod refused;
@@ -99,7 +99,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Everything but `[A-Za-z0-9_.~-]`, the unreserved characters of RFC 3986 section 2.3.
+/// All characters except the unreserved characters of RFC 3986, section 2.3: `[A-Za-z0-9_.~-]`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'~').remove(b'-');
 
 thread_local! {
@@ -250,14 +250,14 @@ impl fmt::Debug for KeyBuilder {
 )]
 pub trait KeyPart {
     /// Adds this value to the key: each atomic value with [`KeyBuilder::value`], and a
-    /// [`KeyBuilder::separator`] between two values. A type must always add the same number of values, or its
-    /// first values must determine the number, as the variant of an enum does.
+    /// [`KeyBuilder::separator`] between two values. Either all values of a type add the same number of
+    /// atomic values, or the first atomic values determine the number, as the variant of an enum does.
     fn render(&self, key: &mut KeyBuilder);
 }
 
 /// Functions that take any [`KeyPart`] have this trait as their bound instead. If a bound does not hold,
 /// rustc lists the impls of its trait. `KeyPart` has impls for the [`refused`] types, and rustc would list
-/// them. This trait has only one impl, for all types, so rustc lists none.
+/// them. This trait has a single impl, which covers every `KeyPart`, and rustc does not list such an impl.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a key",
@@ -502,8 +502,8 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-/// SHA-256 over the parts. Each part is preceded by its length, so two different lists of parts are never the
-/// same input of the hash.
+/// SHA-256 over the parts. The hash gets the length of each part before the part, so two different lists of
+/// parts never give it the same input.
 #[must_use]
 pub fn framed_digest(parts: &[&str]) -> [u8; 32] {
     let mut hash = Sha256::new();

@@ -9,7 +9,7 @@
 //! | 0x01 | a response of the HTTP layer |
 //! | 0x28, then 0xb5 0x2f 0xfd | a Zstandard frame around another format |
 //! | 0xab, then `id` | a sealed result, of any format |
-//! | any other | a format of a later version, which may use 0x02 to 0x08 and 0x0e to 0x1f |
+//! | any other | an unknown format; later versions may use 0x02 to 0x08 and 0x0e to 0x1f for new formats |
 
 use std::fmt;
 

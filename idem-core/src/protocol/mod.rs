@@ -3,7 +3,7 @@
 //! This module owns what may happen to a record. It must not know a clock, a store, a runtime or any I/O:
 //! time is an argument, and a transition is a value that the store then writes. `MemoryStore`, for example,
 //! runs these functions inside its lock, and `SqliteStore` inside its transaction. If a store must restate
-//! them in its server's language, tests compare the two.
+//! the functions in its server's language, tests compare both versions.
 //!
 //! Every transition is **one atomic operation** of the store, judged by the **store's** clock. (Stores on
 //! servers without a usable clock use the clocks of their callers: see [`Store`](crate::Store).)
@@ -51,11 +51,12 @@
 //!
 //! A record in doubt, or in flight under the in-doubt policy, never expires: see [`is_endless`].
 //!
-//! Attempts count started bodies. These grants start no body and are not counted: a grant past the limit
-//! ([`Grant::recover_only`]), a grant that is released because its body was not started, and a recovered
-//! grant that is released as doubtful. If a recovered grant is released unused or as doubtful, the record
-//! gets a new fence. So if the same release is sent again, its answer is `Lost`. One case differs: another
-//! claim has put the key in doubt before the release as doubtful. Then the grant counts, and the fence stays.
+//! The attempt number counts how many times the body was started. These grants start no body and are not
+//! counted: a grant past the limit ([`Grant::recover_only`]), a grant that is released because its body was
+//! not started, and a recovered grant that is released as doubtful. If a recovered grant is released unused
+//! or as doubtful, the record gets a new fence. So if the same release is sent again, its answer is `Lost`.
+//! One case differs: another claim has put the key in doubt before the release as doubtful. Then the grant
+//! counts, and the fence stays.
 //!
 //! An exhausted key has no owner. If its last worker brings a result later, the answer is `Lost`, because
 //! other callers have got `Exhausted` by then.

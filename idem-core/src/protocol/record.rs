@@ -241,12 +241,12 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
-    /// The fence of the last grant. It is one higher if that grant took over from an earlier run, and was
-    /// then released as unused, or as doubtful while in flight.
+    /// The fence of the last grant. One is added if that grant took over from an earlier run and no body
+    /// started: the grant was then released as unused, or as doubtful while in flight.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
-    /// unused). A grant past the limit starts no body and has the limit plus one. If the number is higher
-    /// already, because the limit was lowered, the number does not change.
+    /// unused). A grant past the limit starts no body, and its number is the limit plus one. If the record
+    /// has a higher number already, because the limit was lowered, that number stays.
     pub attempt: u32,
     /// Whether the last grant took over from a run that began and did not end. In a released record, whether
     /// the next grant takes over from such a run.

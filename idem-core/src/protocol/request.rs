@@ -82,8 +82,8 @@ pub enum ClaimAnswer {
         /// The time until the lease ends, if it is not renewed.
         retry_after: Duration,
     },
-    /// The last attempt was released, and its retry delay is not over. Also the answer to a late copy of the
-    /// claim of that attempt.
+    /// The last attempt was released, and its retry delay is not over. A late copy of the released claim gets
+    /// this answer, too.
     RetryAt {
         /// The time until the key can be claimed.
         retry_after: Duration,
@@ -136,8 +136,8 @@ pub struct RecordStep {
     pub owner: Owner,
     /// The fence that was granted.
     pub fence: Fence,
-    /// How many steps are recorded before this one, including those of earlier runs. It distinguishes a
-    /// repeated request from the next step.
+    /// How many steps are recorded before this step, including the steps of earlier runs. The number
+    /// distinguishes a repeated request from the next step.
     pub position: u32,
     /// The step.
     pub step: RecordedStep,
@@ -300,7 +300,7 @@ impl Resolution {
         }
     }
 
-    /// The same decision, with its result replaced if it records one.
+    /// The same decision. If it records a result, `result` replaces that result.
     #[must_use]
     pub fn with_result(self, result: StoredResult) -> Self {
         match self {

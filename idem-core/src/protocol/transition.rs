@@ -146,9 +146,9 @@ fn not_due(record: &Record, now: Timestamp) -> ClaimAnswer {
     ClaimAnswer::RetryAt { retry_after: record.retry_at.since(now) }
 }
 
-/// The attempt number of the grant that follows attempt number `attempt`. A grant past the limit starts no
-/// body and is not counted, so every such grant has the limit plus one. If `attempt` is higher already,
-/// because the limit was lowered, the number does not change.
+/// The number of the attempt that follows attempt `attempt`. A grant past the limit starts no body and is not
+/// counted, so the number of every such grant is the limit plus one. If `attempt` is higher already, because
+/// the limit was lowered, the number stays.
 fn next_attempt(attempt: u32, max_attempts: Option<NonZeroU32>) -> u32 {
     let past_the_limit = max_attempts.map_or(u32::MAX, |most| most.get().saturating_add(1));
     attempt.saturating_add(1).min(past_the_limit.max(attempt))

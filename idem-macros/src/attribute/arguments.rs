@@ -54,8 +54,8 @@ impl Arguments {
         self.names.iter().find(|argument| argument.unraw() == name)
     }
 
-    /// An argument for examples in messages: the last suitable one, because the first argument is often the
-    /// application.
+    /// An argument for examples in messages: the last suitable argument, because the first one is often the
+    /// application's state.
     pub(crate) fn example(&self) -> &str {
         self.example.as_deref().unwrap_or("order")
     }
@@ -133,8 +133,8 @@ impl Arguments {
         })
     }
 
-    /// Whether `text` looks like a key template that uses one of these arguments (`order/{id}`), or like a
-    /// place that starts with one (`order.id`).
+    /// Whether `text` looks like a key template with one of these arguments (`order/{id}`), or like a field
+    /// of one of these arguments (`order.id`).
     pub(crate) fn are_meant_by(&self, text: &str) -> bool {
         let root = text.split_once('.').map(|(root, _)| root.trim());
         root.is_some_and(|root| self.find(root).is_some()) || self.are_in_braces(text)

@@ -143,7 +143,7 @@ fn held(model: &Model<'_>) -> Option<TokenStream> {
     Some(held.collect())
 }
 
-/// The call of the runtime. rustc reports errors about a detached body at the word `detach`.
+/// The call into the runtime. rustc reports errors about a detached body at the word `detach`.
 fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
     let (run, span) = match (model.detach(), model.options.missing_key.as_deref()) {
         (Some(word), _) => ("run_detached", beside(word)),

@@ -1,7 +1,7 @@
 //! The kinds of values that options have.
 //!
-//! Owns the rules for which expressions each kind accepts, and the error messages for those it refuses. Knows
-//! nothing about the function.
+//! Owns the rules for which expressions each kind accepts, and the error messages for all other expressions.
+//! Knows nothing about the function.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,8 +14,7 @@ use crate::duration;
 use crate::key::expression::ungrouped;
 use crate::limits::MAX_SCOPE_BYTES;
 
-/// The longest lease. With a longer one, a key would stay blocked after a crash for longer than anybody
-/// waits.
+/// The longest lease. With a longer lease, a crash would block a key for longer than anybody waits.
 const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Any expression. In the option `key`, a string literal is a template (`"order/{id}"`) or one place
@@ -53,8 +52,8 @@ pub(crate) struct Lease(pub(crate) Length);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a function has one")]
 pub(crate) enum Pace {
-    /// Checked constants. A single constant is the delay after every attempt. With two constants, the delay
-    /// begins with the first one and doubles after each attempt, up to the second one.
+    /// Checked constants. A single constant is the delay after every attempt. Two constants are the shortest
+    /// and the longest delay of a random backoff.
     Known(Duration, Option<Duration>),
     /// An expression of type `Duration`, or of a range of two durations.
     Computed(Expr),

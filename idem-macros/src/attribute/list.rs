@@ -1,7 +1,7 @@
 //! Reads the list of options, `name = value` or `name`, into the items that darling maps to fields.
 //!
 //! After a fault, the parser goes on with the next option, so that a fault in one option does not hide the
-//! faults in others. darling can read such a list, too, but stops at the first syntax fault.
+//! faults in other options. darling can read such a list, too, but stops at the first syntax fault.
 
 use darling::ast::NestedMeta;
 use proc_macro2::{TokenStream, TokenTree};

@@ -1,5 +1,5 @@
-//! The registration of a guarded function in the catalogue. It consists of constants, made from the source
-//! alone. The linker gathers the constants of all functions.
+//! The registration of a guarded function in the catalogue, the list of all such functions in the program. It
+//! consists of constants, made from the source alone. The linker gathers the constants of all functions.
 //!
 //! Owns the choice of the registered facts. The runtime's registry reads each fact by its name. A call of the
 //! function does not run the registration.

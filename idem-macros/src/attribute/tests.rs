@@ -16,7 +16,7 @@ pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The options and the item of a use, `#[idempotent(..)] item`.
+/// Splits `#[idempotent(..)] item` into the options and the item.
 pub(super) fn parts(code: &str) -> (TokenStream, TokenStream) {
     let mut tokens = code.parse::<TokenStream>().unwrap().into_iter().skip(1);
     let Some(TokenTree::Group(brackets)) = tokens.next() else { panic!("no attribute: {code}") };

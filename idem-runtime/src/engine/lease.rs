@@ -2,11 +2,11 @@
 //! call's own task renews it, and so does one thread of the process, from outside the call.
 //!
 //! A call renews its own lease when its body yields the thread. A body that blocks its thread does not yield,
-//! and then nothing else in the caller's runtime may be able to run. So one thread outside that runtime looks
-//! at each lease when half of it is over, and renews it if the call's task did not. The renewal runs in the
-//! context of the caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists
-//! the times of a lease. They are counted from the sending of the last confirmed request, and in the last row
-//! from the failure. A lease that a deadline cuts short is renewed less often: see [`Lease::new`].
+//! and it can block the whole runtime of its caller. So one thread outside that runtime looks at each lease
+//! when half of it is over, and renews it if the call's task did not. The renewal runs in the context of the
+//! caller's runtime, or in the thread's own runtime if the caller's has ended. The table lists the times of a
+//! lease. They are counted from the sending of the last confirmed request, and in the last row from the
+//! failure. A lease that a deadline cuts short may be renewed later: see [`Lease::new`].
 //!
 //! | time | what happens then | by whose clock |
 //! |---|---|---|
@@ -68,8 +68,9 @@ impl Lease {
     /// The lease of a claim that was first sent at `sent`. `uncut` is the lease that the operation sets. Near
     /// a deadline, `length` is shorter.
     pub(crate) fn new(length: Duration, uncut: Duration, sent: Sent) -> Self {
-        // Renewals cannot extend a lease that a deadline cuts short. They only find out whether it is lost,
-        // so between two of them there is at least a second, or a third of the uncut lease if that is less.
+        // Renewals cannot extend a lease that a deadline cuts short. They only find out whether the lease is
+        // lost. So the pause between two renewals is at least a second, or a third of the uncut lease if that
+        // is shorter.
         let pause = if length < uncut { (uncut / 3).min(LONGEST_PAUSE) } else { Duration::ZERO };
         Self {
             length,
@@ -117,8 +118,8 @@ impl Lease {
         self.doubted.load(Ordering::Acquire)
     }
 
-    /// Notes that the call has ended, so that the lease is not renewed any more, and wakes the code that
-    /// waits in [`ended`](Self::ended).
+    /// Notes that the call has ended, and wakes the code that waits in [`ended`](Self::ended). The lease is
+    /// not renewed any more.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Release);
         self.notify_outside();
@@ -159,9 +160,9 @@ impl Lease {
         self.held_until().saturating_duration_since(Instant::now()) <= self.length / 3
     }
 
-    /// When the call itself renews the lease: usually after a third of its length, or earlier by up to 1/32
-    /// of the length. So leases of the same length are renewed at a few common instants, and the store can
-    /// take them in batches.
+    /// When the call itself renews the lease: a third of the length after the last confirmed request, or
+    /// later near a deadline. This time is rounded down to a multiple of 1/32 of the length. So leases of the
+    /// same length are renewed at a few common instants, and the store can take them in batches.
     pub(crate) fn renewal_at(&self, process: &Process) -> Instant {
         let at = later(self.confirmed().runtime, self.renewal_interval);
         let since = at.saturating_duration_since(Instant::from_std(process.epoch));
@@ -207,8 +208,8 @@ pub(crate) async fn renewed_until_lost(claim: Arc<dyn AnyClaim>) {
     select(lost, pin!(renewals)).await;
 }
 
-/// Upper limit of the pause after a failed renewal, and between two renewals of a lease that a deadline cuts
-/// short.
+/// Upper limit of two pauses: the pause after a failed renewal, and the least pause between two renewals of a
+/// lease that a deadline cuts short.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A year: a far time for a process, and small enough to be added to an instant.
@@ -362,7 +363,7 @@ async fn keep(process: Process) {
     loop {
         let (due, next, pause) = renewals.take_due((process.clock)());
         due.into_iter().for_each(|(key, claim)| renew(key, claim));
-        // A lease that is registered meanwhile may be due earlier; then `look_at` has notified this code.
+        // If a lease that is due earlier is registered meanwhile, `look_at` notifies this code.
         match next {
             Some(next) => {
                 let _ = tokio::time::timeout_at(next.into(), renewals.earlier.notified()).await;
@@ -381,8 +382,8 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // An attempt of `begin` can outlive its runtime. The request is not polled in such a runtime,
-            // because its timers would panic.
+            // An attempt of `begin` can outlive its runtime. If so, the request is polled outside that
+            // runtime, because the runtime's timers would panic.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });

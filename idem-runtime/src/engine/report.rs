@@ -352,9 +352,9 @@ pub enum CallEvent<'a> {
 pub enum CallEnd {
     /// The call was refused, or its result is not available.
     Refused(Error),
-    /// Its body failed, or returned a value that `record_if` refused, so the key was released. Also if
-    /// `recover` failed under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt), because the next call runs
-    /// `recover` again.
+    /// Its body failed, or returned a value that `record_if` refused, so the key was released. A call whose
+    /// `recover` failed under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt) ends like this, too, because the
+    /// next call runs `recover` again.
     #[non_exhaustive]
     Released {
         /// Which attempt it was; from 1.
@@ -426,8 +426,8 @@ pub enum Outcome {
         /// Until when it is kept, by the store's clock; `None` for ever.
         expires_at: Option<SystemTime>,
     },
-    /// Its body ran or `recover` found a value, and `record_if` refused to keep it. The key was released, and
-    /// the next call runs the body, or `recover` again.
+    /// `record_if` refused to keep the value that the body returned or `recover` found. The key was released.
+    /// The next call runs the body again, or `recover` if `recover` found the value.
     #[non_exhaustive]
     NotKept {
         /// Which attempt it was; from 1.

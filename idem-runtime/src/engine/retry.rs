@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::error::{StoreError, StoreErrorKind};
 
 /// A retry waits at least this long for the store's answer, even if the retries must end sooner. But it never
-/// waits longer than one try may take. Also the pause if a backoff ended, which does not happen.
+/// waits longer than one try may take. It is also the pause if a backoff ended, which does not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The pause of late retries if a backoff ended, which does not happen, because a backoff has no limit of
+/// The pause of late retries if a backoff ended. This does not happen, because a backoff has no limit of
 /// tries.
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -28,8 +28,8 @@ pub(crate) fn backoff() -> ExponentialBuilder {
         .with_jitter()
 }
 
-/// As [`backoff`], but from 250 ms to 2 s, plus a random time of at most the same length. For work in the
-/// background, where many calls may send requests to a store that has just come back.
+/// As [`backoff`], but from 250 ms to 2 s, plus a random time of at most the same length. Background work
+/// uses these longer pauses, because many calls may send requests to a store that has just come back.
 pub(crate) fn late_backoff() -> ExponentialBuilder {
     backoff().with_min_delay(Duration::from_millis(250)).with_max_delay(Duration::from_secs(2))
 }
@@ -125,7 +125,6 @@ pub(crate) async fn answered<T>(
     within(Instant::now() + patience, request).await.unwrap_or_else(|_| Err(unanswered(what, patience)))
 }
 
-/// The error for a store that did not answer in time.
 pub(crate) fn unanswered(what: &str, patience: Duration) -> StoreError {
     StoreError::outcome_unknown(format!("it did not answer about {what} within {patience:?}"))
 }
@@ -146,7 +145,8 @@ mod tests {
         }
     }
 
-    /// What `retry_until` returns if the first try may have been applied and the second one fails like this.
+    /// What `retry_until` returns if the first try may have been applied and the next try fails with
+    /// `second`.
     async fn after_a_lost_answer(second: StoreError) -> StoreErrorKind {
         let mut errors = vec![second, StoreError::outcome_unknown("lost")];
         let end = Instant::now() + Duration::from_secs(5);

@@ -10,7 +10,6 @@ use super::super::model::Model;
 use super::{key, site};
 use crate::runtime_path;
 
-/// The function, if the attribute has `key_fn`.
 pub(super) fn expand(model: &Model<'_>) -> Option<TokenStream> {
     let name = model.key_function.as_ref()?;
     let guarded = model.function;

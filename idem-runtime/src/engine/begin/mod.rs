@@ -4,8 +4,8 @@
 //! Owns how a caller uses the two halves of a call separately: the claim, and the end of the attempt. The
 //! modules `claim` and `attempt` own what happens in each half.
 //!
-//! The lease of such an attempt is renewed by a task of the runtime in which `begin` was called, and by the
-//! renewal thread if that runtime is blocked or has ended.
+//! A task in the runtime of the `begin` call renews the lease of such an attempt. If that runtime is blocked
+//! or has ended, the renewal thread renews the lease.
 
 mod replayed;
 
@@ -46,8 +46,8 @@ pub enum Begun<S: Store> {
 
 impl<R> Operation<R> {
     /// Begins a call whose work is not one async body: claims the key, and waits for it if the operation has
-    /// a [`wait`](Self::wait). For frameworks, for callbacks, and for work that one function starts and
-    /// another ends.
+    /// a [`wait`](Self::wait). Use it in frameworks, in callbacks, and for work that one function starts and
+    /// another function ends.
     ///
     /// [`run`](Self::run) does all of this for a body that is one future, and is the better choice for such a
     /// body.
@@ -168,7 +168,7 @@ impl<S: Store> Attempt<S> {
     ///
     /// # Errors
     ///
-    /// [`Interrupted`] if the engine dropped `work`. The attempt is over then.
+    /// [`Interrupted`] if the engine dropped `work`, which ends the attempt.
     ///
     /// # Panics
     ///
@@ -262,7 +262,7 @@ impl<S: Store> Attempt<S> {
         self.end(verdict, &Stored { result, fault: None })
     }
 
-    /// Not an `async fn`, and neither are its callers, so that the result counts even if the future is
+    /// This function and its callers are not `async fn`s, so that the result counts even if the future is
     /// dropped before its first poll.
     fn end(
         mut self,
@@ -290,9 +290,9 @@ impl<S: Store> Attempt<S> {
         }
     }
 
-    /// The work failed and has no result: releases the key for the next attempt. The next attempt is due
-    /// after `retry_after`; if that is `None`, it is due after the delay that the operation's
-    /// [`retry_after`](Operation::retry_after) sets. Returns the delay.
+    /// The work failed and has no result: releases the key for the next attempt. `retry_after` is the delay
+    /// until the next attempt is due. With `None`, the operation's [`retry_after`](Operation::retry_after)
+    /// sets the delay. Returns the delay.
     ///
     /// If the store fails, the release continues in the background.
     ///

@@ -86,8 +86,8 @@ pub enum Interrupted<S: Store> {
     Refused(Error),
 }
 
-/// For callers that do not look at the other attempt's result: they get [`Error::LeaseLost`], and get that
-/// result when they call again.
+/// For callers that need only an error: the result of another attempt becomes [`Error::LeaseLost`]. A caller
+/// gets that result when it calls again.
 impl<S: Store> From<Interrupted<S>> for Error {
     fn from(interrupted: Interrupted<S>) -> Self {
         match interrupted {

@@ -225,9 +225,9 @@ impl Context {
         CURRENT.scope(Self { within_step, ..self.clone() }.frame(), future).await
     }
 
-    /// Resolves when the call no longer holds its key: the claim was lost, or the call has ended, by its
-    /// result, an error, a timeout or a dropped caller. Use it for work that the body starts outside itself
-    /// and that must stop then.
+    /// Resolves when the call no longer holds its key. Either the claim was lost, or the call has ended: with
+    /// a result, with an error, by its timeout, or because its caller dropped it. Use this method for work
+    /// that the body starts outside itself and that must stop at that time.
     ///
     /// The body itself does not need this method, because the body is dropped when the claim is lost. If a
     /// renewal fails, the lease is not lost until the store says so. In a call that runs unprotected or in a
@@ -292,8 +292,8 @@ impl Context {
         self.grant().map(|grant| grant.fence)
     }
 
-    /// Whether the previous run began and did not end, so that its effect may have happened already: its
-    /// worker died or lost its lease, its caller went away, it panicked, or it took longer than its timeout.
+    /// Whether the previous run began and did not end: its worker died or lost its lease, its caller went
+    /// away, it panicked, or it took longer than its timeout. If so, its effect may have happened already.
     /// `false` if the previous run returned an error, unless one of its steps could not be recorded.
     #[must_use]
     pub fn recovered(&self) -> bool {

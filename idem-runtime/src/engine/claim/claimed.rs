@@ -95,7 +95,8 @@ impl<S: Store> AnyClaim for Claimed<S> {
                 (self.call.lease / 3).max(Duration::from_millis(50)).min(self.call.policy.store_timeout);
             match answered("the renewal", patience, self.call.store.renew(&self.call.key, &request)).await {
                 Ok(RenewAnswer::Held) => self.lease.confirm(sent),
-                // No other worker runs the body, and this one knows best what happens, so the body continues.
+                // No other worker runs the body, and this worker knows best what happens. So the body
+                // continues.
                 Ok(RenewAnswer::HeldInDoubt) => {
                     self.lease.confirm(sent);
                     if self.lease.is_first_doubt() {

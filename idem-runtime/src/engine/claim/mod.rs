@@ -81,8 +81,8 @@ pub(crate) async fn enter<S: Store>(call: &Arc<Call<S>>) -> Result<Entry<S>, Err
     call.in_span(entering).await
 }
 
-/// Whether this error means that the store is down or set up wrongly, so that an operation that fails open
-/// may run its body.
+/// Whether an operation that fails open may run its body after this error. It may if the store is down or set
+/// up wrongly.
 fn may_fail_open(error: &StoreError) -> bool {
     match error.kind() {
         StoreErrorKind::Unavailable | StoreErrorKind::OutcomeUnknown | StoreErrorKind::Configuration => true,
@@ -169,8 +169,8 @@ struct NoAnswer {
 
 type Answering<S> = Pin<Box<dyn Future<Output = Result<Claiming<S>, NoAnswer>> + Send>>;
 
-/// Sends the claim of one owner, and sends it again after each error that leaves the outcome unknown, for at
-/// most the store timeout after it was first sent.
+/// Sends the claim of one owner. After each error that leaves the outcome unknown, sends the claim again,
+/// until the store timeout is over. The timeout counts from the first sending.
 async fn claim_as<S: Store>(call: Arc<Call<S>>, owner: Owner, sent: Sent) -> Result<Claiming<S>, NoAnswer> {
     // Boxed, because retries are rare, and otherwise the future of every call would have room for them.
     let mut retries: Option<Box<Retries>> = None;

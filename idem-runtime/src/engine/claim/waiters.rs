@@ -21,8 +21,8 @@ use crate::error::StoreError;
 use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
 
-/// A refusal that the store confirmed longer ago than this is out of date, unless a reading of the record is
-/// under way. If the refusal is out of date, a waiter whose time is over asks the store itself.
+/// If the store confirmed a refusal longer ago than this time, the refusal is out of date, unless a reading
+/// of the record is under way. If it is out of date, a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The polls of one store in this process, for all keys that callers wait for. The clones of a store share
@@ -96,8 +96,8 @@ impl Poll {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last refusal as an answer, if the refusal still lasts and is up to date: the store confirmed it
-    /// within [`STALE`], or a reading has been under way for at most `patience`.
+    /// The last refusal as an answer, if the refusal still lasts and is up to date. It is up to date if the
+    /// store confirmed it within [`STALE`], or if a reading has been under way for at most `patience`.
     pub(super) fn refusal(&self, patience: Duration) -> Option<ClaimAnswer> {
         let refusal = *self.last_refusal();
         let is_fresh = refusal.confirmed.elapsed() <= STALE
@@ -143,8 +143,8 @@ impl Waiters {
         self.0.of_keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a caller wait for this key after its claim was refused. Starts a poll if the waiters of this key
-    /// have none in this runtime. Each reading of the record may take at most `patience`.
+    /// Lets a caller wait for this key after its claim was refused. Starts a poll if this key has no poll
+    /// in this runtime yet. Each reading of the record may take at most `patience`.
     pub(super) fn join<S: Store>(
         store: &S,
         key: &RecordKey,
@@ -166,8 +166,8 @@ impl Waiters {
                 changed: Notify::new(),
                 refusal: Mutex::new(refusal),
             });
-            // Counted before the task reads the key, so that a call that records a result after that reading
-            // wakes the task.
+            // The poll is counted before the task reads the key. So a call that records a result after that
+            // reading wakes the task.
             waiters.0.count.fetch_add(1, Ordering::SeqCst);
             polls.push(poll.clone());
             poll

@@ -3,7 +3,7 @@
 //! Owns the [`Site`] of an annotated function, and one [`Call`]: all that is known about the call before the
 //! first request, such as its key, policy, runtime and observer. This phase sends no request to a store.
 //! [`operation`] and [`policy`] are the settings of an operation and their checks, and [`scope`] makes the
-//! scope of a function whose attribute sets none.
+//! scope of a function whose attribute sets no scope.
 
 pub(super) mod operation;
 pub(super) mod policy;

@@ -133,8 +133,8 @@ impl<R> Operation<R> {
     /// is in doubt under [`OnCrash::InDoubt`](crate::OnCrash::InDoubt).
     ///
     /// A body can only be dropped where an await suspends it. A body that blocks its thread continues until
-    /// its next such await. If it returns before that await, its result counts. Tasks that it spawned
-    /// continue.
+    /// its next such await. If it returns before that await, its result counts. The tasks that a dropped body
+    /// has spawned continue.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.policy.to_mut().timeout = Some(timeout);
         self
@@ -203,8 +203,8 @@ impl<R> Operation<R> {
         self
     }
 
-    /// The name of the record that a call with this key would have; the call is not made. For tests, `forget`
-    /// and support tools. The same as `key_fn` in the attribute.
+    /// The name of the record that a call with this key would have; the call is not made. Use it in tests,
+    /// for `forget`, and in support tools. It does the same as `key_fn` in the attribute.
     ///
     /// # Errors
     ///
@@ -226,8 +226,8 @@ impl<R> Operation<R> {
         self.record_of(rendered(&key)).map(|(key, _)| key)
     }
 
-    /// Calls `recover` before the body if the previous run began and did not end: its worker died, its caller
-    /// went away, its body panicked or timed out, or the key is in doubt. `recover` is also called if no
+    /// Calls `recover` before the body if the previous run began and did not end (its worker died, its caller
+    /// went away, its body panicked or timed out), or if the key is in doubt. `recover` is also called if no
     /// attempts are left; then no body runs.
     ///
     /// | `recover` returns | then |
@@ -277,7 +277,7 @@ impl<R> Operation<R> {
         self
     }
 
-    /// Checks the scope and the settings without a call, for a program that wants to know at its start.
+    /// Checks the scope and the settings without a call, for example when the program starts.
     ///
     /// # Errors
     ///
@@ -293,7 +293,7 @@ pub(super) fn checked(scope: Result<Scope, KeyError>) -> Result<Scope, Error> {
     if scope.is_reserved() { Err(Error::key(scope.as_str(), KeyError::ReservedScope)) } else { Ok(scope) }
 }
 
-/// The key of a call: a finished [`Key`] as it is, any other value as the only part of a key.
+/// The key of a call. A finished [`Key`] is used as it is; any other value becomes the only part of a key.
 pub(crate) fn rendered(key: &impl KeyPart) -> RenderedKey {
     KeyBuilder::new().part(key).finish()
 }

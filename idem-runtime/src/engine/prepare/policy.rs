@@ -81,8 +81,8 @@ impl Policy {
     }
 }
 
-/// The policy of an annotated function, or of an operation without such a function, with the values that were
-/// set at run time.
+/// The policy of an operation. It starts as the constant policy of a [`Site`](super::Site), or as the default
+/// policy if there is no site. The first setter makes a copy, and the setters change this copy.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,
@@ -118,7 +118,7 @@ impl Deref for SharedPolicy {
 /// | made from | due after |
 /// |---|---|
 /// | a `Duration` | that time, after every attempt |
-/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`; the time is random, from half of that limit to the limit |
+/// | a range `shortest..longest` | `shortest` after the first attempt. Each further attempt doubles the upper limit, up to `longest`. The time is random, from half of that limit (or `shortest`, if that is longer) to the limit |
 ///
 /// ```
 /// # use idem_runtime as idem;

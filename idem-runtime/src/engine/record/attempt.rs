@@ -115,8 +115,8 @@ impl<S: Store> Attempt<S> {
         true
     }
 
-    /// The pause that the operation's policy sets between this attempt and the next. It applies unless the
-    /// caller, or the operation's function of the error, sets the pause.
+    /// The pause that the operation's policy sets between this attempt and the next attempt. It applies
+    /// unless the caller, or the operation's function for `retry_after`, sets the pause.
     pub(crate) fn delay_by_policy(&self) -> Duration {
         let retry_after = self.call().policy.retry_after;
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
@@ -155,7 +155,6 @@ impl<S: Store> Attempt<S> {
         self.call().tell(&CallEvent::Ended(&ending));
     }
 
-    /// The body took longer than its timeout and was dropped.
     pub(crate) async fn time_out(&mut self, after: Duration) {
         self.claimed.report(&Event::TIMED_OUT.after(after));
         self.release().await;
@@ -244,7 +243,8 @@ impl<S: Store> Attempt<S> {
                 None if record.state == State::InFlight && record.fence != self.claimed.grant.fence => {
                     Recorded::Lost(self.lost(Loss::TakenOver))
                 }
-                // The record is released or in doubt, so there is no other result.
+                // The record is released or in doubt, or has a result for other arguments. So there is no
+                // result to return.
                 None => self.unrecorded(),
             },
             Ok(None) => self.unrecorded(),

@@ -1,5 +1,5 @@
-//! Work that continues after its caller has gone away or has got its value, [`drain`], which waits for such
-//! work, and the hook for results that are given up.
+//! Work that continues after its caller has gone away or has got its value. [`drain`] waits for such work.
+//! A hook gets the results that are given up.
 //!
 //! Owns the counts of such work in this process, and the limits of its time and of the memory that it takes.
 
@@ -143,7 +143,7 @@ pub struct Drained {
 }
 
 impl Drained {
-    /// Whether no work is left.
+    /// Whether all the work has ended.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.bodies == 0 && self.results == 0 && self.releases == 0
@@ -153,10 +153,10 @@ impl Drained {
 /// Waits at most `patience` until the calls of this process have no work left in the background, and returns
 /// how much work is left then.
 ///
-/// Background work is: detached bodies, attempts of [`Operation::begin`](crate::Operation::begin), recording
-/// of results whose caller went away or has its value already, and release of claims that the caller did not
-/// wait for. Call `drain` at the end of a program, after the last call and before its runtime is dropped: a
-/// runtime that is dropped earlier drops this work.
+/// Such work is a detached body, an attempt of [`Operation::begin`](crate::Operation::begin), the recording
+/// of a result whose caller went away or has the value already, or the release of a claim for which no caller
+/// waits. Call `drain` at the end of a program, after the last call and before its runtime is dropped. The
+/// runtime drops the work that has not ended.
 ///
 /// `drain` does not wait for calls that their callers still await, and does not prevent new calls.
 ///
@@ -276,14 +276,17 @@ pub struct LateRecording {
 }
 
 impl LateRecording {
-    /// The settings of a process that installs none: no hook.
+    /// The default settings, without a hook.
     pub const fn new() -> Self {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up: because a limit of [`LateRecording`] is reached,
-    /// because the store returned an error that a retry cannot help, because the key was taken over, released
-    /// or deleted, or because the runtime was shut down.
+    /// Calls `hook` with each result that is given up, for one of these reasons:
+    ///
+    /// * A limit of [`LateRecording`] is reached.
+    /// * The store returned an error that a retry cannot help.
+    /// * The key was taken over, released or deleted.
+    /// * The runtime was shut down.
     ///
     /// The hook runs in the task of the call, in a task in the background, or while the runtime drops its
     /// tasks. It must not block for long, so send the result to a queue or a thread. A panic of the hook is

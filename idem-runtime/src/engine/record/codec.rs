@@ -76,7 +76,7 @@ pub fn codec<R: Recordable>() -> Codec<R, R::Value, R::Error> {
 }
 
 impl<T: Serialize + DeserializeOwned, E: From<Error>> From<()> for ResultRules<T, E> {
-    /// The default rules, of an operation that sets none.
+    /// The rules of an operation that sets no rules.
     fn from((): ()) -> Self {
         codec()
     }
@@ -251,8 +251,8 @@ impl<T: RecordableValue, E: OwnError> Recordable for Result<T, E> {
     }
 }
 
-/// A value that can be recorded. A trait of its own instead of the bounds `Serialize + DeserializeOwned`, so
-/// that rustc shows this trait's message if the type of a value does not fit.
+/// A value that can be recorded. This trait replaces the bounds `Serialize + DeserializeOwned`, so that rustc
+/// shows this trait's message if the type of a value does not fit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be recorded",
     label = "the value `{Self}` must be `serde::Serialize` and `serde::Deserialize`",
@@ -265,8 +265,8 @@ pub trait RecordableValue: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> RecordableValue for T {}
 
-/// The error type of a function, into which idem's error is converted. A trait of its own instead of the
-/// bound `From<Error>`, so that rustc shows this trait's message if an error type does not fit.
+/// The error type of a function, into which idem's error is converted. This trait replaces the bound
+/// `From<Error>`, so that rustc shows this trait's message if an error type does not fit.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot be made from `idem::Error`",
     label = "the error `{Self}` must be `From<idem::Error>`",

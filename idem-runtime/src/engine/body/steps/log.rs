@@ -36,7 +36,7 @@ pub(crate) enum Failed {
 }
 
 pub(crate) struct Log {
-    /// Whether this is the first attempt, so that no earlier run has recorded steps.
+    /// Whether this is the first attempt. If so, no earlier run has recorded steps.
     first: bool,
     /// Whether `recover` must be called before the body.
     recovery_is_due: AtomicBool,
@@ -62,8 +62,8 @@ struct State {
     used: HashSet<Arc<str>>,
     /// The cause for which the claim must be released; `None` if the body's own result decides.
     cause: Option<ReleaseCause>,
-    /// Why the last step was refused, or why `recover` could not be called; `None` if another step has begun
-    /// since. A consumer needs this error to settle the call's message.
+    /// The error of the last refused step, or of a store that failed before the body started. `None` if
+    /// another step has begun since. A message consumer needs this error to settle the call's message.
     refused: Option<Error>,
 }
 
@@ -99,7 +99,8 @@ impl Log {
         self.state().kept.get(name).cloned()
     }
 
-    /// The step of this name is over. If it `returned` no value to the body, the body may call it again.
+    /// The step of this name is over. `returned` says whether the body got the step's value. If not, the body
+    /// may call the step again.
     pub(crate) fn leave_name(&self, name: &str, returned: bool) {
         let mut state = self.state();
         if returned {

@@ -50,9 +50,11 @@ pub use recovery::Recovery;
 ///
 /// # Errors
 ///
-/// The error of the step, and these, converted into `E`: [`Error::Step`] if the step has no value for another
-/// reason, [`Error::Configuration`] for a name that cannot be used and for a step outside of any call,
-/// [`Error::LeaseLost`] if the claim is lost (the body is then dropped).
+/// The error of the step, or one of these errors, converted into `E`:
+///
+/// * [`Error::Configuration`] for a name that cannot be used, and for a step outside of any call;
+/// * [`Error::LeaseLost`] if the claim is lost; the body is then dropped;
+/// * [`Error::Step`] if the step has no value for any other reason.
 ///
 /// # Panics
 ///
@@ -274,7 +276,7 @@ impl Turn {
         }
     }
 
-    /// Records the value of the step, which has ended. The body gets the value only after this returns `Ok`.
+    /// Records the value of the step, which has ended. The body gets the value only if this returns `Ok`.
     async fn record(mut self, stored: Stored) -> Result<(), Error> {
         if let Some(fault) = &stored.fault {
             self.claim.report(&Event::STEP_NOT_STORED.of_step(&self.name).because(fault));

@@ -97,8 +97,8 @@ impl<R> Operation<R> {
     }
 
     /// Records a value only if `keeps` returns `true` for it. Any other value is returned but not recorded:
-    /// the key is released, and the next call runs the body again. For values that are not final, such as
-    /// "pending". Such a run counts as an attempt.
+    /// the key is released, and the next call runs the body again. Use it for values that are not final, such
+    /// as "pending". Such a run counts as an attempt.
     ///
     /// ```
     /// # use idem_runtime as idem;
@@ -126,9 +126,10 @@ impl<R> Operation<R> {
         self.map_rules(|rules| rules.into().record_if(keeps))
     }
 
-    /// When a key whose body failed is due again, given its error and the number of the attempt, from 1. This
-    /// function takes precedence over [`retry_after`](Self::retry_after), whose time does not depend on the
-    /// error. It is not called for errors that are [`terminal`](Self::terminal).
+    /// When a key whose body failed is due again. The function gets the error and the number of the attempt,
+    /// from 1, and returns the delay. It takes precedence over [`retry_after`](Self::retry_after), whose
+    /// delay does not depend on the error. It is not called for errors that are
+    /// [`terminal`](Self::terminal).
     pub fn retry_after_error<T, E>(self, retry_after: fn(&E, u32) -> Duration) -> Operation<ResultRules<T, E>>
     where
         R: Into<ResultRules<T, E>>,
