@@ -1,4 +1,4 @@
-//! Which problem an HTTP client gets for which error.
+//! The problem that an HTTP client gets for each error.
 
 #[cfg(feature = "axum")]
 use http::header::LINK;

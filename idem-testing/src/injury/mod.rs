@@ -85,7 +85,7 @@ pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Rep
     report
 }
 
-/// One run: the places that it passed, and how it ended.
+/// Executes one run. Returns the places that the run passed, and how it ended.
 fn run<O: TestOutcome>(
     body: &impl AsyncFn(Trial) -> O,
     target: Option<Target>,
@@ -144,8 +144,8 @@ impl Report {
         self.runs
     }
 
-    /// The failed runs, by injury and place: `crash after at point 2, the store's complete`. If the run
-    /// without injuries failed: `no injury at all`.
+    /// The injury and the place of each failed run, such as `crash after at point 2, the store's complete`.
+    /// If the run without injuries failed, `no injury at all`.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
         self.broken.iter().map(|broken| broken.at.as_str()).collect()

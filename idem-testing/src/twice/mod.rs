@@ -129,8 +129,8 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Drops no run. For handlers whose key is in doubt after a broken connection, or that have
-    /// `max_attempts`.
+    /// Drops no run. Use this for a handler with `max_attempts`, and for a handler whose key is in doubt
+    /// after a broken connection.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

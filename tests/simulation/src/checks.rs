@@ -891,8 +891,8 @@ impl State {
         }
     }
 
-    /// The time of the store's answer that this grant holds its key in doubt, if an operator resolved the
-    /// doubt while the worker waited for this answer.
+    /// A renewal of this grant may get the answer that the key is in doubt. If an operator resolved the doubt
+    /// while the worker waited for this answer, the time of the answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;

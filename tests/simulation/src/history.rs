@@ -31,7 +31,6 @@ pub struct Report {
     pub history: Option<String>,
 }
 
-/// Carries out a plan.
 #[must_use]
 pub fn run(plan: Plan, with_history: bool) -> Report {
     stop_at_own_faults();
@@ -134,7 +133,6 @@ fn heal(world: &World) {
     }
 }
 
-/// Starts a process of a worker.
 async fn start(world: &World, worker: usize) -> ProcessId {
     let process = Process::simulated();
     let id = {
@@ -393,8 +391,8 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// When everything works again, calls each key twice, except if a body of the key hangs. Each call must end,
-/// and not with an error that shows a claim left behind.
+/// When everything works again, calls each key twice, except if a body of the key hangs. Each call must end.
+/// If a call ends with an error, the cause must not be a claim that an earlier call left behind.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {
