@@ -27,8 +27,9 @@ pub use differences::differences;
 ///
 /// # Panics
 ///
-/// If the catalogue and the file differ, the file cannot be read or written, an operation has no scope, or
-/// two operations with the same scope have different keys or return types.
+/// - if the catalogue and the file differ
+/// - if the file cannot be read or written
+/// - if an operation has no scope, or two operations with the same scope have different keys or return types
 #[track_caller]
 pub fn assert_catalogue(path: impl AsRef<Path>) {
     assert_catalogue_of(&catalogue(), path);

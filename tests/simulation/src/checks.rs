@@ -658,8 +658,9 @@ impl State {
         }
     }
 
-    /// Checks a caller that gets the result of its body although the result is not recorded. No later attempt
-    /// may be running at that time, because it will have another result.
+    /// Checks a caller that gets the result of its body although the result is not recorded. If another call
+    /// took over the key while the body ran, that call's body must not be running now, because it will have
+    /// another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
