@@ -60,8 +60,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// ```
 ///
 /// The panics of the body are in the report and are not printed. A test also fails if it makes no call of the
-/// trial, or if its calls do not use the trial's store. A run also fails if it does not reach the place of its
-/// injury.
+/// trial, or if its calls do not use the trial's store. A run also fails if it does not reach the place of
+/// its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();

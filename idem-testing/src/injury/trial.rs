@@ -47,8 +47,9 @@ impl Trial {
     ///
     /// # Panics
     ///
-    /// If two callers get different values, or no caller gets a value. Also if the last call, which repeats
-    /// an answered call, returns an error, for example because the result does not decode.
+    /// - if two callers get different values, or no caller gets a value
+    /// - if the call that repeats the answered call returns an error, for example because the result does not
+    ///   decode
     pub async fn call<T, E, F, B>(&self, call: F) -> T
     where
         T: PartialEq + fmt::Debug,

@@ -170,8 +170,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // If several runs fit, prefers a run whose own result is not recorded, then a run whose key has no
-        // result at all, then the last run.
+        // Several runs may fit. Prefers a run whose own result is not recorded. Among such runs, prefers a
+        // run whose key has no result at all. Among these, takes the last run.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));

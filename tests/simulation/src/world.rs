@@ -202,7 +202,7 @@ pub struct Run {
     pub inputs: BTreeMap<String, Option<u8>>,
     /// The argument of the fingerprint of the run's call.
     pub argument: u8,
-    /// For how long the task of the run was blocked.
+    /// How long the task of the run was blocked.
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,
