@@ -46,7 +46,7 @@ impl Profile {
 
     /// Makes the long checks shorter by the factor `one_in`. Of the thousands of short traces, the kit runs
     /// one of every `one_in`; the [`seed`](crate::seed) decides which. The random history has fewer
-    /// operations. The duels use fewer keys (at least 16), the races have fewer callers (at least 100), and
+    /// operations. The duels use fewer keys (at least 16), the races have fewer callers (at least 40), and
     /// the longest record has fewer steps (at least 200).
     ///
     /// Use a sample for a slow server, such as an emulator. Also use it for a second path to a store, if
@@ -60,8 +60,13 @@ impl Profile {
 
     /// The `n` if the kit runs one of every `n` cases.
     pub(super) fn one_in(&self) -> usize {
-        let set = std::env::var("IDEM_SAMPLE").ok().filter(|_| self.clock == Clock::Real);
-        let further: Option<NonZeroUsize> = set.and_then(|text| text.trim().parse().ok());
+        self.one_in_with(std::env::var("IDEM_SAMPLE").ok().as_deref())
+    }
+
+    /// The result of [`one_in`](Self::one_in) if `IDEM_SAMPLE` has this value.
+    pub(super) fn one_in_with(&self, sample: Option<&str>) -> usize {
+        let sample = sample.filter(|_| self.clock == Clock::Real);
+        let further: Option<NonZeroUsize> = sample.and_then(|text| text.trim().parse().ok());
         self.one_in * further.map_or(1, NonZeroUsize::get)
     }
 
