@@ -120,7 +120,7 @@ pub struct Life {
     /// A call took over. Since then, `recover` has not said that nothing happened, and no operator has
     /// resolved the key's doubt.
     pub is_unsure: bool,
-    /// An operator has decided about this life.
+    /// An operator has decided about this life, or its record was deleted.
     pub operator: bool,
     /// When an operator last resolved a doubt.
     pub resolved: Option<Instant>,

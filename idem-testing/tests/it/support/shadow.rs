@@ -1,7 +1,7 @@
 //! Follows one key by its requests, answers and recorded steps, and decides which promise an answer breaks.
 //!
-//! Apart from the steps, it must not look at the record. If a rule writes a wrong record, a later answer
-//! shows the fault. `claims` judges the answers to claims.
+//! Apart from the steps, the shadow must not look at the record. If a rule writes a wrong record, a later
+//! answer shows the fault. `claims` judges the answers to claims.
 
 mod claims;
 
