@@ -8,7 +8,7 @@ use super::{NotStored, StoreError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// This run of the body already has a step of this name. This step did not run.
+    /// This run of the body already has a step with this name. The second step did not run.
     #[error(
         "this run has a step of that name; give each its own, in a loop by an index: `(\"line\", index)`"
     )]

@@ -162,7 +162,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
         if let Some(error) = &unrecorded.error {
             state.violate(GIVEN_UP, format!("{error}"));
         }
-        // A tombstone names no run, so it may be of any run whose value cannot be stored.
+        // A tombstone names no run, so it may belong to any run whose value cannot be stored.
         let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
         let is_it = |run: &Run| {
             run.key == number
