@@ -5,7 +5,7 @@
 //! belongs to the key `example`.
 //!
 //! The operation must be a valid scope: not blank, and at most
-//! [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES) long. Otherwise most of these functions panic.
+//! [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES) bytes long. Otherwise most of these functions panic.
 //!
 //! ```
 //! # use idem_runtime as idem;
