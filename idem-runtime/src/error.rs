@@ -91,7 +91,7 @@ pub enum Error {
         /// Which call.
         call: CallId,
     },
-    /// The key is in doubt: a run began and did not end under `on_crash = "in_doubt"`, or `recover` could not
+    /// The key is in doubt. A run under `on_crash = "in_doubt"` began and did not end, or `recover` could not
     /// find out what an earlier run did.
     #[error(
         "{call} is in doubt: a worker went away in the middle of it; find out what it did, then run `idem resolve`"

@@ -151,8 +151,8 @@ where
     Box::into_pin(Box::write(place, engine::run(call, codec, body)))
 }
 
-/// As [`run`], for functions that run their body unguarded if the key is missing. A separate function, so
-/// that only these functions compile two ways to run the body.
+/// As [`run`], for annotated functions that run their body unguarded if the key is missing. It is separate
+/// from `run`, so that all other annotated functions compile only one way to run the body.
 pub fn run_or_unguarded<'b, R, T, E, S, B>(
     codec: Codec<R, T, E>,
     operation: Operation,
@@ -186,7 +186,7 @@ where
 ///
 /// # Errors
 ///
-/// What the function returns without running its body, such as a recorded result.
+/// What the annotated function returns if its body must not run, such as a recorded result.
 pub async fn enter<'t, R, T, E, S, C, P, V>(
     codec: Codec<R, T, E>,
     operation: Operation,

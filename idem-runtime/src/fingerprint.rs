@@ -51,8 +51,8 @@ impl FingerprintError {
 ///
 /// # Errors
 ///
-/// [`FingerprintError`] if the value does not serialize to JSON, or contains a hash set, a number that is not
-/// finite or an integer of more than 64 bits.
+/// [`FingerprintError`] if the value does not serialize to JSON. Also if it contains a hash set, a number
+/// that is not finite, or an integer of more than 64 bits.
 pub fn fingerprint<T: Serialize + ?Sized>(value: &T) -> Result<Fingerprint, FingerprintError> {
     let mut canonical =
         serde_json_canonicalizer::to_vec(&Ordered(value)).map_err(|error| FingerprintError::of(&error))?;

@@ -1,5 +1,5 @@
-//! How the engine reports each call to the code that made the call. It is for code that acts on the outcome,
-//! such as a consumer of messages or of batches.
+//! How the engine reports each call to the code that made the call. Use this module in code that acts on the
+//! outcome of a call, such as a consumer of messages or of batches.
 //!
 //! A consumer runs each handler under an observer of its own, and settles the message by what the observer
 //! received:

@@ -4,11 +4,12 @@ use std::future::pending;
 use std::io;
 
 /// A future that ends when the process should end: at Ctrl-C, and on Unix also at SIGTERM, which Kubernetes,
-/// systemd and Docker send. For the shutdown of a server or a consumer, before [`drain`](crate::drain). Needs
+/// systemd and Docker send. Use it to shut down a server or a consumer, before [`drain`](crate::drain). Needs
 /// the feature `signal`.
 ///
-/// From this call on, neither signal ends the process by itself. If the process cannot listen for them, an
-/// error event reports it, the signals end the process as usual, and the future never ends.
+/// From this call on, neither signal ends the process by itself. If the process cannot listen for the
+/// signals, an error event reports this. Then the signals end the process as usual, and the future never
+/// ends.
 ///
 /// ```no_run
 /// # use idem_runtime as idem;

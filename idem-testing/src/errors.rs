@@ -1,8 +1,11 @@
-//! Makes errors of idem without a call, for unit tests of an `impl From<idem::Error>`, of the status in an
-//! API's response, or of a rule for retries.
+//! Makes errors of idem without a call. Use them in unit tests of an `impl From<idem::Error>`, of the status
+//! of an API's response, or of a rule for retries.
 //!
 //! Each error has the scope of an operation and invented details. If the error has a key digest, the digest
 //! belongs to the key `example`.
+//!
+//! The operation must be a valid scope: not blank, and at most
+//! [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES) bytes long. Otherwise most of these functions panic.
 //!
 //! ```
 //! # use idem_runtime as idem;
@@ -31,11 +34,6 @@ use idem_core::{Key, KeyError, RecordKey, Scope, StoreError};
 use idem_runtime::{CallId, Error, Loss, NotStored, StepError};
 
 /// A call of `operation` under the key `example`.
-///
-/// # Panics
-///
-/// If `operation` is not a valid scope: blank, or longer than
-/// [`MAX_SCOPE_BYTES`](idem_core::MAX_SCOPE_BYTES).
 fn call(operation: &str) -> CallId {
     let scope = Scope::new(operation.to_owned()).expect("the operation is a scope");
     let key = Key::new("example").expect("it is a key");

@@ -1,9 +1,8 @@
-//! Compiles every valid use in `tests/ui/pass`.
+//! Compiles the files in `tests/ui/pass`, which use the attribute correctly.
 //!
-//! The uses are modules of one crate, because linking a crate for each use would take minutes. Uses under the
-//! lints of a strict crate are in `tests/lints`.
+//! The files are modules of one crate, because linking a crate for each file would take minutes. The files in
+//! `tests/lints` use the attribute under the lints of a strict crate.
 
-/// One module for each file of uses.
 macro_rules! shapes {
     ($($name:ident)*) => {
         #[path = "../ui/pass"]

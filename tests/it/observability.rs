@@ -39,7 +39,6 @@ fn fields(log: &Events) -> Vec<Value> {
         .collect()
 }
 
-/// The names of the events, one after another.
 fn names(log: &Events) -> String {
     let names: Vec<_> = fields(log).iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect();
     names.join(" ")

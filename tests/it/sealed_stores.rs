@@ -62,10 +62,9 @@ async fn fill(store: &impl Store) {
     store.record_step(&other, &record).await.unwrap();
 }
 
-/// The number of times each secret occurs in these bytes.
+/// How often each secret occurs in these bytes. Eight bytes of a secret count as an occurrence.
 fn found(bytes: &[u8]) -> [usize; 4] {
     [KEY.as_bytes(), RESULT, STEP, &PRINT].map(|secret| {
-        // Eight bytes of a secret count as an occurrence.
         bytes.windows(8).filter(|part| secret.chunks_exact(8).any(|piece| piece == *part)).count()
     })
 }

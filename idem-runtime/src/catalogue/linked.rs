@@ -2,8 +2,8 @@
 
 use super::Registered;
 
-/// The linker gathers the elements in a section that has this name. Change the number in the name when the
-/// element type changes, so that two versions of this crate in one program have separate sections.
+/// The linker gathers the elements in a section that has this name. When the element type changes, change the
+/// number in the name. Then two versions of this crate in one program have separate sections.
 #[linkme::distributed_slice]
 pub static IDEM_REGISTERED_1: [Registered];
 

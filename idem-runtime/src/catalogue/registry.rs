@@ -102,10 +102,11 @@ fn words(millis: u64) -> String {
 /// dependencies. They determine whether the next version of the program finds the records of this version.
 ///
 /// The catalogue includes functions that were never called. It lists a generic function, or a method of a
-/// generic type, once, with the types as written. If the attribute of a default method of a trait sets no
-/// `scope`, the listed scope has the name of the trait, although the scope of each record has the name of the
-/// type that implements the trait. On targets that the crate `linkme` does not know, such as WebAssembly, the
-/// catalogue is empty.
+/// generic type, once, with the types as written. On targets that the crate `linkme` does not know, such as
+/// WebAssembly, the catalogue is empty.
+///
+/// If the attribute of a default method of a trait sets no `scope`, the listed scope has the name of the
+/// trait. But the scopes of the records have the names of the types that implement the trait.
 ///
 /// ```
 /// # use idem_runtime as idem;

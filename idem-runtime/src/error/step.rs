@@ -8,7 +8,7 @@ use super::{NotStored, StoreError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// This run of the body already has a step of this name. This step did not run.
+    /// This run of the body already has a step with this name. The second step did not run.
     #[error(
         "this run has a step of that name; give each its own, in a loop by an index: `(\"line\", index)`"
     )]
@@ -42,8 +42,8 @@ pub enum StepError {
         "it has run, and its value is not stored ({0}); it will not run again: look up what it did, or forget the key"
     )]
     NotStored(NotStored),
-    /// The store failed. If the step itself has run, it is not known whether it is recorded, so the next run
-    /// of the body may run it again.
+    /// The store failed. If the step itself has run, its value may be recorded or not. If it is not recorded,
+    /// the next run of the body runs the step again.
     #[error("{0}; end the body with this error, and call again")]
     Store(#[source] StoreError),
 }

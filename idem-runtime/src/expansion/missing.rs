@@ -131,7 +131,7 @@ impl<P> OptionalKey<P> {
         OptionalKey { key: self.key, there: self.there, presence: PhantomData }
     }
 
-    /// The key; it is missing if a value in it is missing.
+    /// The key. If a value in it is missing, the whole key is missing, and the call is refused.
     pub fn reject_missing(mut self) -> KeyBuilder
     where
         P: MayBeMissing,

@@ -1,9 +1,9 @@
 //! Refuses hash sets in fingerprinted values, at any depth.
 //!
-//! A hash set serializes in its iteration order, which differs between equal sets, so a retry would look like
-//! a call with other arguments. Serialization can distinguish a set from a list only by the name of its type.
-//! The name is only used to refuse values. So if the compiler prints the name in another way, the set is not
-//! refused, and nothing else changes.
+//! A hash set serializes in its iteration order, and equal sets may have different orders. So a retry would
+//! look like a call with other arguments. Serialization can distinguish a set from a list only by the name of
+//! its type. If the compiler prints this name in another way, the set is not refused, and nothing else
+//! changes.
 
 use std::any::type_name;
 

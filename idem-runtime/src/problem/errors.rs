@@ -1,4 +1,4 @@
-//! Which problem an HTTP client gets for which error.
+//! The problem that an HTTP client gets for each error.
 
 #[cfg(feature = "axum")]
 use http::header::LINK;
@@ -22,7 +22,8 @@ impl ProblemDetails {
                 Problem::KeyMalformed,
                 "The idempotency key of the request cannot be used: it is too long. Nothing was processed.",
             ),
-            // The handler itself gets the error of a step, so the layer does not see such an error.
+            // Both errors come from what the handler does: it makes a call that would wait for the handler
+            // itself, or a step in it has no value.
             Error::InFlight { reentrant: true, .. } | Error::Step { .. } => {
                 Self::new(Problem::HandlerFailed, "The processing of the request failed.")
             }

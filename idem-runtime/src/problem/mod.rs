@@ -21,8 +21,8 @@ const SOON: Duration = Duration::from_secs(1);
 /// and may answer at any time, so a client need not wait until the lease is over.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// The part of a problem's `type` before its name, unless the API sets its own documentation. The whole
-/// `type` leads to a section of the documentation of `idem::http`.
+/// The part of a problem's `type` before the problem's name, unless the API sets its own documentation. The
+/// whole `type` leads to a section of the documentation of `idem::http`.
 const PROBLEMS: &str = "https://docs.rs/idem-rs/latest/idem/http/#";
 
 /// The link to the draft of the `Idempotency-Key` header, unless the API sets its own documentation.
@@ -161,7 +161,7 @@ impl ProblemDetails {
 /// `Idempotency-Key` header.
 #[derive(Clone, Debug)]
 pub struct Documentation {
-    /// The part of a problem's `type` before its name.
+    /// The part of a problem's `type` before the problem's name.
     base: Cow<'static, str>,
     link: HeaderValue,
 }

@@ -14,8 +14,8 @@ use idem_core::protocol::{
 };
 use idem_core::{RecordKey, Store};
 
-/// A store under which every call runs its body and nothing is kept: for development, where a call that is
-/// repeated by hand must run again.
+/// A store that keeps nothing, so every call runs its body. Use it for development, if a call that you repeat
+/// by hand must run again.
 ///
 /// The first call reports the event `store_disabled` at level `warn`, once in a process. Nothing else
 /// changes: keys and policies are checked, steps run, and `context()` is available.

@@ -12,7 +12,7 @@ use crate::events::Events;
 use crate::support::{Failure, LEASE, crashed_worker, operation, record_key};
 
 /// The worker's renewals fail until its lease is over. Then another call finds the lease lapsed. Before the
-/// step starts, the store must confirm the claim. The first renewal for this fails, so it is sent again.
+/// step starts, a renewal must confirm the claim. The first such renewal fails, so it is sent again.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_alive_in_doubt_goes_on_and_its_result_counts() {
     let (events, _guard) = Events::start();

@@ -53,8 +53,8 @@ pub fn differences(old: &Catalogue, new: &Catalogue) -> Vec<String> {
     words
 }
 
-/// Faults that no committed file can correct: operations without a scope, and operations with the same scope
-/// but different keys or return types.
+/// Faults of the catalogue itself, whatever the committed file contains: operations without a scope, and
+/// operations with the same scope but different keys or return types.
 pub(super) fn contradictions(catalogue: &Catalogue) -> Vec<String> {
     let operations = catalogue.operations();
     let unnamed = operations.iter().filter(|operation| operation.scope.is_none()).map(|operation| {

@@ -11,8 +11,8 @@ use idem_runtime::{Catalogue, catalogue};
 pub use differences::differences;
 
 /// Compares the catalogue of this program with the file at `path`, and reports what each difference does to
-/// existing records. With `IDEM_UPDATE=1` in the environment it writes the file instead; then review the
-/// differences when you commit the file.
+/// existing records. With `IDEM_UPDATE=1` in the environment, this function writes the file instead. Review
+/// the changes of the file before you commit it.
 ///
 /// The path is relative to the package, because cargo runs tests there. Annotated functions in the test
 /// binary itself are part of its catalogue; see [`assert_catalogue_of`] to leave them out. A crate that the
@@ -27,8 +27,9 @@ pub use differences::differences;
 ///
 /// # Panics
 ///
-/// If the catalogue and the file differ, the file cannot be read or written, an operation has no scope, or
-/// two operations with the same scope have different keys or return types.
+/// - if the catalogue and the file differ
+/// - if the file cannot be read or written
+/// - if an operation has no scope, or two operations with the same scope have different keys or return types
 #[track_caller]
 pub fn assert_catalogue(path: impl AsRef<Path>) {
     assert_catalogue_of(&catalogue(), path);

@@ -51,7 +51,6 @@ impl Stage {
         }
     }
 
-    /// All stages that have a live record.
     pub(super) fn live() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|stage| stage.state().is_some())
     }

@@ -32,8 +32,8 @@ impl Profile {
         Self { clock: Clock::Tokio, short: Duration::from_secs(2), one_in: 1 }
     }
 
-    /// A store with its own clock: the kit waits for the end of short leases. They take 80 ms, unless
-    /// [`short`](Self::short) sets another time.
+    /// A store with its own clock: the kit waits for the end of short leases. A short lease lasts 80 ms,
+    /// unless [`short`](Self::short) sets another time.
     pub const fn real_clock() -> Self {
         Self { clock: Clock::Real, short: Duration::from_millis(80), ..Self::tokio_clock() }
     }
@@ -44,20 +44,21 @@ impl Profile {
         self
     }
 
-    /// Runs only a sample: one in `one_in` of the thousands of short traces (the [`seed`](crate::seed) says
-    /// which), and the same part of the other long checks. The other long checks are a random history, duels
-    /// (for at least 16 keys), races (of at least 40 callers) and the steps of one record (at least 200).
-    /// Use a sample for a server that takes long for each request, such as an emulator, and for a second path
-    /// to a store that another test checks in full.
+    /// Makes the long checks shorter by the factor `one_in`. Of the thousands of short traces, the kit runs
+    /// one of every `one_in`; the [`seed`](crate::seed) decides which. The random history has fewer
+    /// operations. The duels use fewer keys (at least 16), the races have fewer callers (at least 40), and
+    /// the longest record has fewer steps (at least 200).
     ///
-    /// With `IDEM_SAMPLE=n` in the environment, every store with its own clock runs one in `n` of what it
-    /// would run otherwise.
+    /// Use a sample for a slow server, such as an emulator. Also use it for a second path to a store, if
+    /// another test checks the store in full.
+    ///
+    /// `IDEM_SAMPLE=n` in the environment multiplies `one_in` by `n` for every store with its own clock.
     pub const fn sample(mut self, one_in: usize) -> Self {
         self.one_in = if one_in == 0 { 1 } else { one_in };
         self
     }
 
-    /// The kit runs one in this many cases.
+    /// The `n` if the kit runs one of every `n` cases.
     pub(super) fn one_in(&self) -> usize {
         self.one_in_with(std::env::var("IDEM_SAMPLE").ok().as_deref())
     }

@@ -93,8 +93,8 @@ impl<S: Store> FaultStore<S> {
         self.plan().counts(kind).asked
     }
 
-    /// How many operations of this kind the wrapped store answered without an error, including those whose
-    /// answer was lost.
+    /// How many operations of this kind the wrapped store answered without an error. Counts an operation also
+    /// if its answer was lost.
     #[must_use]
     pub fn applied(&self, kind: OperationKind) -> u64 {
         self.plan().counts(kind).applied

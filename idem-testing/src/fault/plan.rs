@@ -38,7 +38,6 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// The kind of this request.
     pub(crate) fn of(request: &Request) -> Self {
         match request {
             Request::Claim(_) => Self::Claim,
@@ -191,7 +190,6 @@ pub(super) struct Counts {
     pub(super) applied: u64,
 }
 
-/// The scripts and rates for all operations.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     seed: u64,

@@ -60,7 +60,8 @@ impl<E: fmt::Debug> TestOutcome for Result<(), E> {
 /// ```
 ///
 /// The panics of the body are in the report and are not printed. A test also fails if it makes no call of the
-/// trial, if its calls do not use the trial's store, or if a run does not reach the place of its injury.
+/// trial, or if its calls do not use the trial's store. A run also fails if it does not reach the place of
+/// its injury.
 #[must_use = "the report says what was broken: `assert_whole` fails the test"]
 pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Report {
     let started = Instant::now();
@@ -85,7 +86,7 @@ pub fn injure<O: TestOutcome>(name: &str, body: impl AsyncFn(Trial) -> O) -> Rep
     report
 }
 
-/// One run: the places that it passed, and how it ended.
+/// Executes one run. Returns the places that the run passed, and how it ended.
 fn run<O: TestOutcome>(
     body: &impl AsyncFn(Trial) -> O,
     target: Option<Target>,
@@ -144,8 +145,8 @@ impl Report {
         self.runs
     }
 
-    /// The failed runs, by injury and place: `crash after at point 2, the store's complete`. If the run
-    /// without injuries failed: `no injury at all`.
+    /// The injury and the place of each failed run, such as `crash after at point 2, the store's complete`.
+    /// If the run without injuries failed, `no injury at all`.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
         self.broken.iter().map(|broken| broken.at.as_str()).collect()

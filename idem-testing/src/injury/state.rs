@@ -105,11 +105,9 @@ pub(super) type CallId = u64;
 
 /// What happens to an operation at a place.
 pub(super) enum Met {
-    /// The operation is applied.
     Apply,
     /// The operation is refused, because its worker is dead or paused.
     Unheard,
-    /// The operation is injured.
     Struck(Injury),
 }
 

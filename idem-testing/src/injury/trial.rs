@@ -38,15 +38,18 @@ impl Trial {
         self.store.clone()
     }
 
-    /// Makes calls as a client that wants an answer: it repeats `call` after the lease until it has an
-    /// answer, and then once more. All callers that get a value must get the same value, and this method
-    /// returns it. A crash drops the future and cuts its worker off from the store, so the future's
-    /// destructors run but have no effect on the store.
+    /// Makes calls as a client that wants an answer. If a call has no answer, the client calls again after
+    /// the lease. After the first answer, it calls once more. All callers that get a value must get the same
+    /// value, and this method returns it.
+    ///
+    /// A crash drops the future of a call and cuts its worker off from the store. So the destructors of the
+    /// future run, but they have no effect on the store.
     ///
     /// # Panics
     ///
-    /// If two callers get different values, or no caller gets a value. Also if the last call, which repeats
-    /// an answered call, returns an error, for example because the result does not decode.
+    /// - if two callers get different values, or no caller gets a value
+    /// - if the call that repeats the answered call returns an error, for example because the result does not
+    ///   decode
     pub async fn call<T, E, F, B>(&self, call: F) -> T
     where
         T: PartialEq + fmt::Debug,

@@ -67,8 +67,10 @@ impl<E: Display> Twice<Consumer<E>> {
     ///
     /// # Panics
     ///
-    /// If the stream fails, if the handler did something twice, if one delivery is acknowledged and another
-    /// is rejected, if a message cannot be settled, or if nothing was checked.
+    /// - if the stream fails, or a message cannot be settled
+    /// - if the handler did something twice
+    /// - if one delivery is acknowledged and another is rejected
+    /// - if nothing was checked
     pub async fn run<M, X, F, T>(self, messages: impl Stream<Item = Result<M, X>>, handler: impl Fn(&M) -> F)
     where
         M: Delivery,

@@ -16,8 +16,8 @@ use super::service::MakeBody;
 pub struct Grpc;
 
 impl<S> Twice<S> {
-    /// For a service of tonic behind a `GrpcIdempotencyLayer`. Give the result to a generated client in place
-    /// of a channel: `BankClient::new(twice(server).grpc())`.
+    /// Makes this a `Twice` of a tonic service behind a `GrpcIdempotencyLayer`. Give the result to a
+    /// generated client in place of a channel: `BankClient::new(twice(server).grpc())`.
     #[must_use]
     pub fn grpc(self) -> Twice<S, Grpc> {
         let Self { inner, effects, header, breaks, proof, .. } = self;

@@ -39,9 +39,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 /// Repeats what a test does with a service, a consumer or a function, and gives the test one answer.
 /// [`twice`] makes a `Twice`.
 ///
-/// 1. Two requests arrive at the same time, and their connections break as soon as their handlers wait. Then
-///    two more arrive, whose connections break one wait later, and so on until one is answered: 16 pairs at
-///    most. So a handler is dropped at each of its awaits, unless it runs in a task of its own.
+/// 1. Two requests arrive at the same time. Their connections break as soon as their handlers wait. Then two
+///    more requests arrive, and their connections break one wait later. This goes on until a request is
+///    answered, or until 16 pairs are dropped. So a handler is dropped at each of its first awaits, unless it
+///    runs in a task of its own.
 /// 2. The request arrives once more, as if its client had never read the answer.
 ///
 /// All answers must be the same, except those after which a client may try again: 401, 403, 407, 408, 425,
@@ -92,9 +93,10 @@ pub fn twice<S>(inner: S) -> Twice<S> {
 /// # Panics
 ///
 /// The future of a request panics if its handler did something twice or gave another answer the second time.
-/// The message names the method, the path and the difference. The drop of the last clone panics if nothing
-/// was checked: no request had a key, or the requests with a key did not raise the effects and made no
-/// idempotent call in the task of the test.
+/// The message names the method, the path and the difference.
+///
+/// The drop of the last clone panics if nothing was checked. A request is checked if it has a key, and if it
+/// raises the effects or makes an idempotent call in the task of the test.
 #[derive(Clone)]
 pub struct Twice<S, K = ()> {
     inner: S,
@@ -129,8 +131,8 @@ impl<S, K> Twice<S, K> {
         self
     }
 
-    /// Drops no run. For handlers whose key is in doubt after a broken connection, or that have
-    /// `max_attempts`.
+    /// Drops no run. Use this for a handler with `max_attempts`, and for a handler whose key is in doubt
+    /// after a broken connection.
     #[must_use]
     pub fn unbroken(mut self) -> Self {
         self.breaks = 0;

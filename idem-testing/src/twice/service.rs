@@ -1,4 +1,4 @@
-//! A service that receives each request with a key several times, and how its responses differ.
+//! Sends each request with a key to a service several times, and compares the responses.
 
 use std::fmt;
 use std::future::poll_fn;

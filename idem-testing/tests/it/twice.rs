@@ -97,7 +97,6 @@ async fn fault<T>(test: impl Future<Output = T>) -> String {
     message(panic)
 }
 
-/// The message of a panic.
 pub(crate) fn message(panic: Box<dyn Any + Send>) -> String {
     let message = match panic.downcast::<String>() {
         Ok(message) => *message,

@@ -43,7 +43,6 @@ fn keyed(path: &str, key: &str) -> Request<Body> {
     Request::post(path).header("Idempotency-Key", key).body(Body::from("7")).unwrap()
 }
 
-/// The status and the body of an answer.
 async fn answer(app: &Twice<Router>, request: Request<Body>) -> (StatusCode, String) {
     let response = app.clone().oneshot(request).await.unwrap();
     let status = response.status();

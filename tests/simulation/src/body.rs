@@ -85,7 +85,6 @@ impl Drop for Running {
     }
 }
 
-/// The body of a call at `site`.
 pub async fn body(site: Site, script: Script) -> Returned {
     let world = site.world.clone();
     let context = context();

@@ -31,7 +31,6 @@ pub struct Site {
     pub own_run: Arc<AtomicUsize>,
     /// The argument of the call's fingerprint.
     pub argument: u8,
-    /// When the call was made.
     pub called: Instant,
     /// How many bodies the call is nested in.
     pub depth: usize,

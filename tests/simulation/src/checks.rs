@@ -230,7 +230,8 @@ impl State {
 
     /// Checks a run when its body or one of its steps begins: its lease must still run by the store's clock,
     /// and no other grant may have the key. Does not check a run if its process stood still or the clock
-    /// jumped since the grant, or if an operator decided about the key.
+    /// jumped since the grant. Also does not check it if an operator decided about the key, or a record of
+    /// the key was deleted.
     fn check_held(&mut self, id: RunId, number: usize, fence: u64, granted: Instant) {
         let process = &self.processes[self.runs[id].process];
         let ran = process.stood_still.is_none_or(|at| at < granted) && process.stopped_until.is_none();
@@ -658,8 +659,9 @@ impl State {
         }
     }
 
-    /// Checks a caller that gets the result of its body although the result is not recorded. No later attempt
-    /// may be running at that time, because it will have another result.
+    /// Checks a caller that gets the result of its body although the result is not recorded. If another call
+    /// took over the key while the body ran, that call's body must not be running now, because it will have
+    /// another result.
     fn check_unrecorded(&mut self, caller: &Site, id: RunId) {
         let run = &self.runs[id];
         let (Some((at, _)), Some(fence), Some(life)) = (run.ended, run.fence, run.life) else { return };
@@ -675,8 +677,8 @@ impl State {
         }
     }
 
-    /// Whether all three hold from `since` until now: the process ran all the time, none of its requests
-    /// failed, and the store's clock did not jump.
+    /// Whether all three hold from `since` until now: the process ran all the time, none of its requests had
+    /// a fault, and the store's clock did not jump.
     fn has_answers(&self, id: ProcessId, since: Instant) -> bool {
         let process = &self.processes[id];
         let ran = process.stopped_until.is_none() && process.stood_still.is_none_or(|at| at <= since);
@@ -815,8 +817,8 @@ impl State {
     }
 
     /// Whether the claim of this run must be released once all background work has ended. An abandoned claim
-    /// may stay unreleased if a request failed, the process stopped or the clock jumped: the engine retries
-    /// its release only until the lease is over, because the end of the lease has the same effect.
+    /// may stay unreleased if a request had a fault, the process stopped or the clock jumped. The engine
+    /// retries its release only until the lease is over, because the end of the lease has the same effect.
     fn is_released(&self, id: RunId, (at, ended): (Instant, Ended)) -> bool {
         let run = &self.runs[id];
         match ended {
@@ -891,8 +893,8 @@ impl State {
         }
     }
 
-    /// The time of the store's answer that this grant holds its key in doubt, if an operator resolved the
-    /// doubt while the worker waited for this answer.
+    /// A renewal of this grant may get the answer that the key is in doubt. If an operator resolved the doubt
+    /// while the worker waited for this answer, the time of the answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;

@@ -31,7 +31,6 @@ pub struct Report {
     pub history: Option<String>,
 }
 
-/// Carries out a plan.
 #[must_use]
 pub fn run(plan: Plan, with_history: bool) -> Report {
     stop_at_own_faults();
@@ -134,7 +133,6 @@ fn heal(world: &World) {
     }
 }
 
-/// Starts a process of a worker.
 async fn start(world: &World, worker: usize) -> ProcessId {
     let process = Process::simulated();
     let id = {
@@ -164,7 +162,7 @@ async fn start(world: &World, worker: usize) -> ProcessId {
         if let Some(error) = &unrecorded.error {
             state.violate(GIVEN_UP, format!("{error}"));
         }
-        // A tombstone names no run, so it may be of any run whose value cannot be stored.
+        // A tombstone names no run, so it may belong to any run whose value cannot be stored.
         let number = unrecorded.call.operation().trim_start_matches("operation").parse().unwrap_or(0);
         let is_it = |run: &Run| {
             run.key == number
@@ -172,8 +170,8 @@ async fn start(world: &World, worker: usize) -> ProcessId {
                 && !run.was_unrecorded
                 && matches!(run.ended, Some((_, Ended::Unstorable)))
         };
-        // If several runs fit, prefers a run whose own result is not recorded, then a run whose key has no
-        // result at all, then the last run.
+        // Several runs may fit. Prefers a run whose own result is not recorded. Among such runs, prefers a
+        // run whose key has no result at all. Among these, takes the last run.
         let is_open =
             |run: &Run| run.life.is_some_and(|life| state.keys[run.key].lives[life].recorded.is_none());
         let fitting = state.runs.iter().enumerate().filter(|(_, run)| is_it(run));
@@ -393,8 +391,8 @@ async fn operator(world: &World, what: What) {
     let _ = timeout(patience, done).await;
 }
 
-/// When everything works again, calls each key twice, except if a body of the key hangs. Each call must end,
-/// and not with an error that shows a claim left behind.
+/// When everything works again, calls each key twice, except if a body of the key hangs. Each call must end.
+/// If a call ends with an error, the cause must not be a claim that an earlier call left behind.
 async fn last_calls(world: &World) {
     let count = world.plan.operations.len();
     for number in 0..count {

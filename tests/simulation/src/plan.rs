@@ -185,7 +185,6 @@ pub struct EventPlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// The process is killed.
     Kill {
         worker: usize,
     },
@@ -204,7 +203,6 @@ pub enum What {
         lasts: Millis,
         refuses: bool,
     },
-    /// The store's clock jumps.
     Jump {
         by: i64,
     },
@@ -287,7 +285,6 @@ fn maybe<T>(rng: &mut Rng, n: u32, make: impl FnOnce(&mut Rng) -> T) -> Option<T
 }
 
 impl Plan {
-    /// The plan of this seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -425,7 +422,6 @@ impl Plan {
         );
     }
 
-    /// A call of this operation at this time.
     fn call_of(&self, rng: &mut Rng, number: usize, at: Millis, worker: usize) -> CallPlan {
         let operation = &self.operations[number];
         let way = match rng.u32(0..8) {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::history::run;
 use crate::plan::Plan;
 
-/// The smallest plan that was found in which the same sentence is still broken.
+/// Makes the plan as small as it can. The result still breaks the same sentence.
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =

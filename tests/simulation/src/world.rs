@@ -120,7 +120,7 @@ pub struct Life {
     /// A call took over. Since then, `recover` has not said that nothing happened, and no operator has
     /// resolved the key's doubt.
     pub is_unsure: bool,
-    /// An operator has decided about this life.
+    /// An operator has decided about this life, or its record was deleted.
     pub operator: bool,
     /// When an operator last resolved a doubt.
     pub resolved: Option<Instant>,
@@ -147,8 +147,8 @@ pub struct Granted {
     /// When the release was last sent, and when one of the steps was last sent.
     pub release_sent: Option<Instant>,
     pub step_sent: Option<Instant>,
-    /// When the store was last asked whether this grant holds its key in doubt, and when the store confirmed
-    /// it.
+    /// The last renewal to which the store answered that the key is in doubt: when it was sent, and when its
+    /// answer came.
     pub doubt_confirmed: Option<(Instant, Instant)>,
 }
 
@@ -163,7 +163,6 @@ pub struct ProcessState {
     pub disturbed: Option<Instant>,
     /// When something last went wrong between this process and the store.
     pub faulted: Option<Instant>,
-    /// When the process last stood still.
     pub stood_still: Option<Instant>,
     pub wakers: Vec<Waker>,
     /// The layers of its HTTP server, by operation.
@@ -199,11 +198,11 @@ pub struct Run {
     pub is_within_step: bool,
     /// The steps whose closures returned a value.
     pub ended_steps: Vec<String>,
-    /// The inputs of the steps whose closures the run has run.
+    /// The inputs of the steps whose closures began in this run.
     pub inputs: BTreeMap<String, Option<u8>>,
     /// The argument of the fingerprint of the run's call.
     pub argument: u8,
-    /// For how long the task of the run was blocked.
+    /// How long the task of the run was blocked.
     pub blocked: Duration,
     pub timeout: Option<Duration>,
     pub retry_after: u64,

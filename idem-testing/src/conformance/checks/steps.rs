@@ -51,7 +51,8 @@ pub(crate) async fn a_step_is_all_that_it_was(t: &Trial) -> Checked {
             .zip(inputs.iter().cycle())
             .map(|(result, input)| RecordedStep::new((*name).to_owned(), *input, result.clone()))
     });
-    // Both with and without a fingerprint: a store may keep it beside the steps.
+    // Once without a fingerprint and once with one, because a store may keep the fingerprint beside the
+    // steps.
     for fingerprint in [None, Some(print_of(0))] {
         let request = t.ask().with_fingerprint(fingerprint);
         held_with(t, &format!("{}", fingerprint.is_some()), &request, &all.clone().collect::<Vec<_>>())

@@ -23,8 +23,9 @@ pub(super) struct Oracle {
     /// The highest fence of each key, also of deleted records.
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
-    /// The time of the last operation. If the store's real clock is ahead, records may have later times: such
-    /// a time counts instead if it is later by at most `TOLERANCE`.
+    /// The latest time that is known: the test's own time, or a later time in an adopted record, because the
+    /// store's real clock may be ahead. A time that is ahead by more than `TOLERANCE` does not count: it is
+    /// the end of a lease, of a lifetime or of a backoff.
     now: Timestamp,
 }
 

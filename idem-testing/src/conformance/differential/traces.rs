@@ -53,7 +53,8 @@ impl Model {
         self.oracle.record(&self.key).map(|record| (record.owner, record.fence))
     }
 
-    /// Remembers the grant before the last request, if the record has another grant now.
+    /// Remembers `before`, the grant that the record had before the last request, if the record has another
+    /// grant now.
     fn note_grant(&mut self, before: Option<(Owner, Fence)>) {
         if self.grant() != before {
             self.previous = before;

@@ -113,7 +113,6 @@ impl Asked<'_> {
         self.record.map(|record| record.state)
     }
 
-    /// The request, if it is a claim.
     pub fn claim(&self) -> Option<&Claim> {
         match self.request {
             Request::Claim(claim) => Some(claim),

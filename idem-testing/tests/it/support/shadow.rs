@@ -1,7 +1,7 @@
 //! Follows one key by its requests, answers and recorded steps, and decides which promise an answer breaks.
 //!
-//! Must look only at the steps of the record: if a rule has written a wrong record, the next answer shows
-//! that. `claims` judges the answers to claims.
+//! Apart from the steps, the shadow must not look at the record. If a rule writes a wrong record, a later
+//! answer shows the fault. `claims` judges the answers to claims.
 
 mod claims;
 
@@ -224,7 +224,6 @@ impl Shadow {
         self.started = 0;
     }
 
-    /// Gives the owner another name.
     pub fn rename(&mut self, name: impl FnOnce(Owner) -> Owner) {
         if let Some(life) = &mut self.life {
             life.last.0 = name(life.last.0);
@@ -243,7 +242,6 @@ impl Shadow {
         }
     }
 
-    /// Checks the answer to a renewal.
     pub fn renewed(&mut self, request: &Renew, answer: RenewAnswer, now: Timestamp) {
         let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
         let Some(life) = life.filter(|life| life.is_held()) else {
@@ -258,7 +256,6 @@ impl Shadow {
         self.demand(Promise::AnswersAreTrue, answer == wanted || answer == RenewAnswer::Lost);
     }
 
-    /// Checks the answer to the recording of a step.
     pub fn recorded_step(&mut self, request: &RecordStep, answer: RecordStepAnswer, now: Timestamp) {
         let recorded = answer == RecordStepAnswer::Recorded;
         let life = self.live(now).filter(|life| life.last == (request.owner, request.fence));
@@ -291,7 +288,6 @@ impl Shadow {
         self.demand(Promise::TheHolderIsHeard, succeeded || !holds);
     }
 
-    /// Checks the answer to a completion.
     pub fn completed(&mut self, request: &Complete, answer: CompleteAnswer, now: Timestamp) {
         let done = answer == CompleteAnswer::Done;
         let Some(life) = self.live(now) else { return self.judge(false, done) };
@@ -313,7 +309,6 @@ impl Shadow {
         }
     }
 
-    /// Checks the answer to a release.
     pub fn released(&mut self, request: &Release, answer: ReleaseAnswer, now: Timestamp) {
         let said = answer != ReleaseAnswer::Lost;
         let Some(life) = self.live(now).filter(|life| life.last == (request.owner, request.fence)) else {

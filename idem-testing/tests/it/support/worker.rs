@@ -53,7 +53,6 @@ pub enum Doing {
         seen: Option<Box<Option<Record>>>,
         reply: Option<Reply>,
     },
-    /// The body runs.
     Running(Fence),
     Ended(Ending),
 }
@@ -74,7 +73,6 @@ impl Worker {
         Doing::Waiting { call, seen: None, reply: None }
     }
 
-    /// Handles the answer to `call`.
     pub fn take(&mut self, call: Call, reply: Reply) {
         self.doing = match (call, reply) {
             (_, Reply::Granted { fence, .. })

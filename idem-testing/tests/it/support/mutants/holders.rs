@@ -131,8 +131,8 @@ pub fn only_in_flight(asked: &Asked<'_>) -> Step {
     asked.on(asked.record.filter(|record| record.state == State::InFlight))
 }
 
-/// Each release counts as a reported failure, even after a panic under `in_doubt`, and even a doubtful
-/// release.
+/// Each release counts as a reported failure, also a doubtful release and a release after a panic under
+/// `in_doubt`.
 pub fn released_as_failed(asked: &Asked<'_>) -> Step {
     match asked.request {
         Request::Release(release) => asked.asking(release.with_cause(ReleaseCause::Failed)),

@@ -7,7 +7,6 @@ use crate::support::protocol::{
 };
 
 impl Shadow {
-    /// Checks the answer to a claim.
     pub fn claimed(&mut self, request: &Claim, answer: &ClaimAnswer, now: Timestamp) {
         let life = self.live(now).cloned();
         let other = life.as_ref().is_some_and(
