@@ -88,9 +88,9 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, so nothing was written. `Some` is the newest version of the object, as a
-    /// read would return it, so no read is needed. `None` means that the service returned no version; the
-    /// object may or may not exist.
+    /// The condition did not hold, so nothing was written. `Some` is the newest version of the object, so the
+    /// store need not read it. `None` means that the service returned no version; the object may or may not
+    /// exist.
     Refused(Option<Version<R>>),
 }
 
@@ -101,7 +101,7 @@ impl<R> From<Option<R>> for Put<R> {
     }
 }
 
-/// Some objects of a service.
+/// A page of [`CompareAndSwap::list`].
 pub struct Listing<R> {
     /// The objects.
     pub versions: Vec<Version<R>>,

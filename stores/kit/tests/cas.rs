@@ -141,7 +141,7 @@ mod with_lost_writes {
     idem_testing::conformance_suite!(|| super::subject(false));
 }
 
-/// The checks that make many writes.
+/// Runs only the themes that make many writes.
 #[test]
 fn lost_writes_change_nothing_where_a_refusal_returns_the_version() {
     for theme in ["transitions", "histories", "races", "duels"] {

@@ -1,6 +1,6 @@
 //! Renewals, steps and completions. All requests of a batch share one statement.
 //!
-//! A statement changes only records that still belong to the owner and the fence of their request. The
+//! A statement changes a record only if the record still has the owner and the fence of the request. The
 //! protocol's own functions decide about all other requests.
 
 use std::sync::Arc;

@@ -180,9 +180,9 @@ fn record_step(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key. Rows: the position of the key in the arrays, the present time, and the record with its
-/// steps, if the key has one. A large record is returned for the first key only; the group commit repeats the
-/// operations on the others. A window function over the bytes would return more records at once, but doubles
-/// the server's work for a small batch.
+/// steps, if the key has one. A large record is returned only if its key is the first one. The group commit
+/// repeats the operations on the other large records. A window function over the bytes would return more
+/// records at once, but doubles the server's work for a small batch.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(

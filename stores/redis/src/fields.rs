@@ -33,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The value of the record follows. A record without a value has
-    /// its steps there, each with its length in 4 bytes before it.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The record's value follows. If the record has no value, its
+    /// steps follow, each after 4 bytes with its length.
     FINGERPRINT = 80..112;
 }
 

@@ -132,8 +132,8 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, replication.is_some())?;
-            // Boxed, except on the usual path of claims and results, because the future of every call
-            // contains this future.
+            // The paths of renewals, releases and replication are boxed, because otherwise the future of
+            // every call would contain their futures.
             let answer = match (&request, replication) {
                 (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
                     Box::pin(self.ask_apart(call, time)).await?

@@ -24,7 +24,7 @@ type Time = (u64, u64);
 /// An answer to `SCAN`: the next position, and names.
 type Scanned = (Vec<u8>, Vec<Vec<u8>>);
 
-/// One page: one `SCAN` on one master, and two reads for each key that it found.
+/// One page: one `SCAN` on one master, and two reads for each key that the `SCAN` found.
 pub(super) async fn page(
     connection: &Connection,
     prefix: &Prefix,

@@ -1,10 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
-//! A request costs this process and the server less if it shares system calls, and the message to the
-//! connection's task, with other requests. A request is sent at once, by itself, if it is large or few others
-//! are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one pipeline
-//! with the requests of these tasks. No request waits for a timer. The server executes the requests of a
-//! pipeline one by one, each with its own answer.
+//! Requests that are sent together cost this process and the server less: they share system calls, and one
+//! message to the connection's task. A request is sent at once, by itself, if it is large or few others are
+//! unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one pipeline with
+//! the requests of these tasks. No request waits for a timer. The server executes the requests of a pipeline
+//! one by one, each with its own answer.
 
 #[cfg(test)]
 mod tests;

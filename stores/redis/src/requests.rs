@@ -17,8 +17,9 @@ use idem_core::protocol::{
 };
 
 /// Builds the script call for a request on the record `name`. With `is_replicated`, the script of a claim, a
-/// step or a result writes even if nothing changes. `WAIT` waits for the last write of its own connection, so
-/// a request that is repeated on another connection must write there, too.
+/// step or a result also writes if an earlier request has already made the change that the answer reports.
+/// `WAIT` waits for the last write of its own connection, so a request that is repeated on another connection
+/// must write there, too.
 pub(super) fn call(
     name: &[u8],
     request: &Request,

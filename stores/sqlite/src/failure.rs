@@ -6,7 +6,6 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use idem_core::StoreError;
 
-/// SQLite's code of an error, if it has one.
 pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::SqlInputError { error, .. } => Some(error.code),

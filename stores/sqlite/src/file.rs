@@ -42,7 +42,7 @@ impl Identity {
         Self { device: metadata.dev(), number: metadata.ino() }
     }
 
-    /// On other systems, an open file cannot be removed or replaced.
+    /// On systems other than Unix, an open file cannot be removed or replaced.
     #[cfg(not(unix))]
     pub(super) const fn of(_: &Metadata) -> Self {
         Self { device: 0, number: 0 }

@@ -18,7 +18,6 @@ use idem_store_kit::step_bytes;
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result, steps";
 
-/// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
 /// Upper limit of the blank steps of [`Steps::Only`]. If a row reports more steps, all of them are read and

@@ -78,7 +78,6 @@ const TOUCH: [&str; 5] = [
 /// A longer log is truncated to this size.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// The purpose of opening a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// For use: the file is created if it is missing, and gets the steps of the layout that it lacks.
@@ -89,7 +88,6 @@ pub(super) enum Purpose {
     Examine,
 }
 
-/// The options for opening a file.
 #[derive(Clone, Copy)]
 pub(super) struct Opening {
     pub(super) purpose: Purpose,

@@ -22,10 +22,10 @@ use crate::{own_runtime, retry, step_bytes};
 /// deletes an object by itself only when its last write is older than this, even if the record has expired.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// How many claims of this process are remembered at most, with their revisions.
+/// Upper limit for the number of records in `CasStore::held`.
 const MAX_HELD: usize = 4_096;
 
-/// The largest record that is remembered with a claim, in bytes.
+/// The largest record in `CasStore::held`, in bytes.
 const MAX_HELD_BYTES: usize = 16 * 1_024;
 
 /// How many objects a purge reads at a time.
@@ -205,8 +205,9 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(answer)
     }
 
-    /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is what
-    /// the object probably contains; without a guess, the store reads the object before the first decision.
+    /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is the
+    /// record that the object probably contains; `Some(None)` means that the object probably does not exist.
+    /// Without a guess, the store reads the object before the first decision.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,
@@ -282,8 +283,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         version.map(|version| read(key, version)).transpose()
     }
 
-    /// Whether a record may be deleted. It must be expired by every clock, and its fence must be below the
-    /// next fence that any clock gives.
+    /// Whether a purge may delete a record: it is expired by every clock. The fence of a forgotten record
+    /// must also be older than [`MEMORY_OF_FENCES`].
     fn is_over(&self, record: &Record) -> bool {
         if is_forgotten(record) {
             return Timestamp::from_micros(record.fence.get()).after(MEMORY_OF_FENCES) <= now();

@@ -87,7 +87,6 @@ struct Flight {
     late: Arc<Notify>,
 }
 
-/// The operations of one queue.
 pub(super) struct Backlog {
     rules: Rules,
     waiting: Vec<VecDeque<Waiting>>,
@@ -178,7 +177,6 @@ impl Backlog {
         kinds.min_by_key(order).map(|(place, _)| place)
     }
 
-    /// Whether a worker would find something to do.
     pub(super) fn has_work(&self, now: Instant, only_reads: bool) -> bool {
         let mut without = 0;
         while let Some(place) = self.next_kind(now, only_reads, without) {

@@ -89,9 +89,9 @@ pub trait Server: Send + Sync + 'static {
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
-    /// The server's name for this session, if the server continues a statement and keeps its session after
-    /// the client is gone; otherwise `None`. If there is a name, an attempt that takes too long is not
-    /// dropped. The attempt continues and counts as a session until it ends, or until
+    /// The server's name for this session. A store returns a name if its server continues a statement, and
+    /// keeps the session, after the client is gone; otherwise `None`. If there is a name, an attempt that
+    /// takes too long is not dropped. The attempt continues and counts as a session until it ends, or until
     /// [`at_work`](Self::at_work) no longer returns this name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;

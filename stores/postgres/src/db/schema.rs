@@ -246,7 +246,7 @@ async fn find(
 }
 
 impl Found {
-    /// The version of the layout in this schema.
+    /// The version of the layout in the schema of `layout`; `None` if this schema has no meta table.
     fn version(&self, layout: &Layout) -> Result<Option<i64>, StoreError> {
         match &self.meta {
             Some((there, version)) if there == layout.tables.schema.as_str() => {
@@ -383,7 +383,7 @@ async fn execute(connection: &mut PgConnection, statements: String) -> Result<()
     connection.execute(AssertSqlSafe(statements)).await.map(drop).map_err(|error| failed(&error))
 }
 
-/// Builds the indexes of a version while processes run, and then records the version.
+/// Builds the indexes of a version, and then records the version. Other processes continue to work meanwhile.
 async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -> Result<(), StoreError> {
     let mut session = connector.connect().await?;
     let connection = session.connection();

@@ -104,7 +104,7 @@ pub trait DriverTransaction: Send {
 
 /// A row in PostgreSQL's binary format.
 pub trait Row {
-    /// The bytes of a column, counted from 0; `None` where it is null.
+    /// The bytes of a column, counted from 0; `None` if the column is null.
     fn column(&self, index: usize) -> Option<&[u8]>;
 }
 

@@ -2,7 +2,8 @@
 -- unused, and an earlier run did nothing), pause in microseconds.
 -- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
+-- Steps may be large, so the bytes of a large record after the first ones are neither read nor written,
+-- unless the fingerprint is removed.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)

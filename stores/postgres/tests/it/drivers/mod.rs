@@ -187,8 +187,8 @@ mod with_sea_orm {
     super::cases!(Bank::open, "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
-    /// The driver gives all its statements names, and the pooler makes its sessions forget the statements. So
-    /// the cache capacity is 0, which makes the driver forget the names.
+    /// The driver names all its statements, and the pooler makes its sessions forget these statements. With a
+    /// cache capacity of 0, the driver forgets the names, too.
     mod through_a_pooler_that_discards {
         use super::{Tx, commit, run};
 
