@@ -19,8 +19,8 @@ const CHOICES: usize = 4;
 /// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
 /// Each claimed key that is not remembered moves `unseen_with_result` towards [`ALL`] or 0, by the distance
-/// divided by this number. So after at most six such keys in a row with a result, `expects_result` is `true`
-/// for keys that are not remembered, and after six without a result it is `false`.
+/// divided by this number. So at most six such keys in a row with a result make `expects_result` return
+/// `true` for other such keys. Six without a result make it return `false`.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.

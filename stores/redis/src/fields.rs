@@ -46,8 +46,8 @@ pub(super) const LARGEST: usize = 512 << 20;
 /// How many bytes of a record a script reads if it does not need all of it. If the script gets fewer bytes,
 /// it has the whole record.
 const WINDOW: usize = 4_096;
-/// The year 5138, in milliseconds. If a record has no expiry, `unchanged.lua` gives it this expiry and
-/// removes it at once, so that `WAIT` has a write to wait for.
+/// The year 5138, in milliseconds. If a record has no expiry, `unchanged.lua` sets this expiry and removes it
+/// at once. So `WAIT` has a write to wait for.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
 named! {

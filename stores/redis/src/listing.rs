@@ -1,8 +1,8 @@
 //! Walking through the keys with the store's prefix: `SCAN` on one master after another. Of each record, only
 //! the first bytes and the length are read.
 //!
-//! If slots of a cluster move to another master during a walk, or a replica is promoted, the walk may miss
-//! the moved keys, because the `SCAN` of a server only knows its own keys.
+//! The `SCAN` of a server knows only the server's own keys. So if slots of a cluster move to another master
+//! during a walk, the walk may miss the moved keys. The same may happen if a replica is promoted.
 
 use std::collections::BTreeMap;
 

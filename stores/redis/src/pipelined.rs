@@ -29,8 +29,8 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
-/// The answers to one pipeline should have at most this many bytes, because the first answer arrives together
-/// with the last one, and the connection seems silent until then.
+/// The answers to one pipeline should have at most this many bytes. The first answer arrives together with
+/// the last one, and the connection seems silent until then.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The assumed size of an answer, until the first answers arrive.
@@ -109,8 +109,8 @@ impl Pipelined {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-                // The sender of the answer is dropped if the connection was broken, or if the runtime ended
-                // before its task sent the waiting requests or got their answers.
+                // The sender of the answer is dropped if the connection was broken. It is also dropped if the
+                // runtime ended before its task sent the waiting requests or got their answers.
                 Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
             };
             self.answered.fetch_add(1, Ordering::Relaxed);

@@ -59,7 +59,7 @@ impl Replication {
     ) -> Result<Value, StoreError> {
         let Replicas { count, timeout } = self.replicas;
         let (replication, mut next) = (self.clone(), Some(request.clone()));
-        // If the server does not know the script, its answer counts as a transient error, so the request is
+        // If the server does not know the script, its answer counts as a transient error. So the request is
         // sent again, with the script's text.
         let asking = apart(async move {
             let ask =

@@ -2,7 +2,7 @@
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A check takes a
-//! quarter of the time of a read, so a read uses the check of another read if this check is less than a
+//! quarter of the time of a read. So a read uses the check of another read if that check is less than a
 //! millisecond old.
 
 use std::fs::{Metadata, metadata, read_link};

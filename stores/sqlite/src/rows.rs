@@ -51,8 +51,8 @@ pub(super) struct StoredRecord {
 #[derive(Clone, Copy)]
 pub(super) enum Steps {
     All,
-    /// The step at this position, or none. The other steps are blank, because steps may be large, and all
-    /// other operations on the file would wait while the writer reads them.
+    /// The step at this position, or none. The other steps are blank: steps may be large, and all other
+    /// operations on the file would wait while the writer reads them.
     Only(Option<u32>),
 }
 

@@ -235,8 +235,8 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     Ok((connection, identity))
 }
 
-/// Runs the missing steps of the layout, checks the tables, and turns on the write-ahead log, with a limit
-/// for its size on this connection.
+/// Runs the missing steps of the layout, checks the tables, and turns on the write-ahead log. Limits the size
+/// of the log on this connection.
 fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(), Refusal> {
     let Opening { purpose, layout, .. } = opening;
     loop {

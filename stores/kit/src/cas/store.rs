@@ -17,9 +17,10 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// How long a fence is kept at least, so that a writer whose clock is behind does not give a lower fence. A
-/// fence is a time: a purge deletes a forgotten record only when its fence is older than this. The service
-/// deletes an object by itself only when its last write is older than this, even if the record has expired.
+/// How long a fence is kept at least. If it were deleted earlier, a writer whose clock is behind could give a
+/// lower fence. A fence is a time: a purge deletes a forgotten record only when its fence is older than this.
+/// The service deletes an object by itself only when its last write is older than this, even if the record
+/// has expired.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
 /// Upper limit for the number of records in `CasStore::held`.
@@ -47,8 +48,8 @@ pub struct CasStore<C: CompareAndSwap> {
     pub settings: CasSettings,
     /// The keys whose result this process has seen.
     results: Hints,
-    /// The records that this process wrote for its claims, so that the next write for such a claim needs no
-    /// read first.
+    /// The records that this process wrote for its claims. The next write for such a claim needs no read
+    /// first.
     held: Mutex<HashMap<RecordKey, Versioned<C::Revision>>>,
     waiters: Waiters,
 }

@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If the recent batches of a class had at most this many operations, another batch may start while fewer
-/// than this many operations of the class run. Otherwise only the number of running batches counts.
+/// The limit between small and large batches, in operations. If the recent batches of a class were small,
+/// another batch may start while fewer than `FEW` operations of the class run. Otherwise only the number of
+/// running batches counts.
 const FEW: usize = 8;
 /// How many batches of renewals, and of reads, may run at a time if the recent batches were larger than
 /// [`FEW`]. With two batches of reads, this process handles one while the server works on the other.

@@ -175,8 +175,8 @@ async fn advance<N: Named>(
         let tables = Tables { schema, table: table.clone() };
         let versions = N::of(&tables).versions();
         let layout = Layout { tables, versions };
-        // If the layout is ready, nothing is locked or created, so that a user without the right to create
-        // tables can use existing ones.
+        // If the layout is ready, nothing is locked or created. So a user without the right to create tables
+        // can use existing tables.
         let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => {
@@ -206,8 +206,8 @@ async fn advance<N: Named>(
 }
 
 /// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given
-/// schema, looks for the meta table by its bare name, so it may find a meta table in another schema of the
-/// search path.
+/// schema, looks for the meta table by its bare name. So the meta table may be in any schema of the search
+/// path.
 async fn find(
     connection: &mut PgConnection,
     schema: Option<&Identifier>,
@@ -279,8 +279,8 @@ impl Found {
         })
     }
 
-    /// Warns of a second table, because two roles with different search paths would each use their own table,
-    /// and duplicates would run.
+    /// Warns of a second table. Two roles with different search paths would each use their own table, and
+    /// duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(

@@ -1,9 +1,9 @@
 //! The drivers in whose transactions the store and the outbox write. A further driver needs the
 //! implementation of one trait, about a page of code.
 //!
-//! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
-//! [`DriverTransaction`], or that dereferences mutably to such a type (an object of a pool, a wrapper of your
-//! own):
+//! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of any type that implements
+//! [`DriverTransaction`]. They also take types that dereference mutably to such a type, as an object of a
+//! pool or your own wrapper:
 //!
 //! | driver | feature | `tx` is a `&mut` of |
 //! |---|---|---|

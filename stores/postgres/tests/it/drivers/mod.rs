@@ -1,6 +1,6 @@
 //! `transaction = tx` and the outbox with each driver. The macro `cases` instantiates the same cases for each
-//! driver, also through a pooler in transaction mode. Only diesel-async does not work through such a pooler,
-//! because it names the statements that set up a connection, and runs them outside of a transaction.
+//! driver, also through a pooler in transaction mode. Only diesel-async does not work through such a pooler:
+//! it sets up a connection with named statements, outside of a transaction.
 
 mod bank;
 mod cases;
