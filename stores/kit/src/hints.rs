@@ -1,7 +1,7 @@
 //! Remembers the keys for which this process has seen a result. Also estimates how many of the other claimed
-//! keys already have a result, which is probably from another process. If a key probably has a result, a
-//! claim first reads the record, because a read costs the server less than a claim. A wrong hint costs time,
-//! but never changes an answer.
+//! keys already have a result. Such a result is probably from another process. If a key probably has a
+//! result, a claim first reads the record, because a read costs the server less than a claim. A wrong hint
+//! costs time, but never changes an answer.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};

@@ -43,8 +43,8 @@ pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record a script reads if it does not need all of it. If the script gets fewer bytes,
-/// it has the whole record.
+/// A script that does not need a whole record reads only this many bytes. If it gets fewer bytes, it has the
+/// whole record.
 const WINDOW: usize = 4_096;
 /// The year 5138, in milliseconds. If a record has no expiry, `unchanged.lua` sets this expiry and removes it
 /// at once. So `WAIT` has a write to wait for.

@@ -2,7 +2,7 @@
 //! the first bytes and the length are read.
 //!
 //! The `SCAN` of a server knows only the server's own keys. So if slots of a cluster move to another master
-//! during a walk, the walk may miss the moved keys. The same may happen if a replica is promoted.
+//! during a walk, the walk may miss the moved keys. It may also miss keys if a replica is promoted.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub(super) struct Replicas {
     pub(super) timeout: Duration,
 }
 
-/// An answer, and how many replicas have the data behind it.
+/// An answer, and how many replicas have the data that the answer reports.
 type Replicated = Result<(Value, u32), StoreError>;
 
 type Waiting = (Request, oneshot::Sender<Replicated>);
@@ -50,7 +50,7 @@ impl Replication {
     }
 
     /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough
-    /// replicas have the data behind the answer.
+    /// replicas have the data that the answer reports.
     pub(super) async fn ask(
         self: &Arc<Self>,
         key: Vec<u8>,

@@ -38,9 +38,9 @@ const PURGED_AT_ONCE: usize = 500;
 /// Renewals and releases run in the [stores' own thread](crate::own_runtime), and all other requests run in
 /// the caller's task. All of them use the timers and connections of that thread.
 ///
-/// The clock of the process that writes a record may be behind the others. So the store adds the clock skew
-/// to the end of the lease and to the expiry before it writes them. When any clock reaches the written time,
-/// the writer's clock has reached the time that the protocol decided.
+/// The clock of the process that writes a record may be behind the other clocks. So the store adds the clock
+/// skew to the end of the lease and to the expiry before it writes them. When any clock reaches the written
+/// time, the writer's clock has reached the time that the protocol decided.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,

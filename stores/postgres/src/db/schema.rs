@@ -113,7 +113,7 @@ impl Layout {
 
 /// The result of [`find`].
 struct Found {
-    /// The schema to use: the given one, or the one in which the connection creates tables.
+    /// The given schema, or else the schema in which the connection creates tables.
     schema: Option<String>,
     /// The schema in which the meta table was found, and the version in that table.
     meta: Option<(String, Option<String>)>,

@@ -152,7 +152,7 @@ pub enum Parameter<'a> {
     Text(&'a str),
 }
 
-/// The name of a savepoint, which no other savepoint of this process has.
+/// The name of a savepoint. No other savepoint of this process has the same name.
 #[derive(Debug)]
 pub struct SavepointName(u64);
 

@@ -2,8 +2,8 @@
 -- unused, and an earlier run did nothing), pause in microseconds.
 -- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large, so the script leaves the bytes of a large record after the first ones alone. Only if it
--- removes the fingerprint, it reads and writes all bytes.
+-- Steps may be large, so the script usually neither reads nor writes the later bytes of a large record. It
+-- does so only to remove the fingerprint.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
