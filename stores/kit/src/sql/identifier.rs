@@ -54,7 +54,7 @@ impl Identifier {
         Self(format!("{}{suffix}", self.0))
     }
 
-    /// The name between two of this quote. Each such quote in the name is doubled.
+    /// The name with this quote before and after it. A quote inside the name is doubled.
     #[must_use]
     pub fn quoted(&self, quote: char) -> String {
         format!("{quote}{}{quote}", self.0.replace(quote, &String::from_iter([quote, quote])))
