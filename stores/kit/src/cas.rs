@@ -4,9 +4,9 @@
 //! An operation begins with a record and its revision: the store reads them, or remembers them from its last
 //! write. A claim may also begin on the guess that no record exists. The protocol's own functions decide the
 //! answer and the new record. The store then writes, on the condition that the revision is still the same. If
-//! the write is refused or its answer is lost, the store decides again, from a new read or from the record
-//! that the refusal returned. So if a write was applied and only its answer was lost, the owner still gets
-//! the answer of that write.
+//! the write is refused or its answer is lost, the store decides again. It decides from a new read, or from
+//! the record that the refusal returned. So if a write was applied and only its answer was lost, the owner
+//! still gets the answer of that write.
 //!
 //! A condition cannot use the clock of the service, so the decisions use the clocks of the callers. These
 //! clocks may differ by the declared skew.
@@ -88,9 +88,9 @@ pub struct Version<R> {
 pub enum Put<R> {
     /// The object is written, and has this revision.
     Written(R),
-    /// The condition did not hold, so nothing was written. `Some` is the newest version of the object, as a
-    /// read would return it, so no read is needed. `None` means that the service returned no version; the
-    /// object may or may not exist.
+    /// The condition did not hold, so nothing was written. `Some` is the newest version of the object, so the
+    /// store need not read it. `None` means that the service returned no version; the object may or may not
+    /// exist.
     Refused(Option<Version<R>>),
 }
 
@@ -101,7 +101,7 @@ impl<R> From<Option<R>> for Put<R> {
     }
 }
 
-/// Some objects of a service.
+/// A page of [`CompareAndSwap::list`].
 pub struct Listing<R> {
     /// The objects.
     pub versions: Vec<Version<R>>,

@@ -5,10 +5,10 @@
 //! together, and waits for the server's disk once for all of them. Each calling runtime (up to a limit) has
 //! its own queue and sessions, because a session belongs to the runtime that opened it.
 //!
-//! Work that must continue when that runtime is blocked or gone, above all renewals, goes through the queue
-//! of the [stores' own runtime](crate::own_runtime). In this runtime, a task (the watch) checks all queues
-//! again and again, by a clock that no test pauses. It ends attempts that take too long, and closes sessions
-//! that nobody needs.
+//! Some work must continue when the calling runtime is blocked or gone, above all renewals. This work goes
+//! through the queue of the [stores' own runtime](crate::own_runtime). There, a task (the watch) checks all
+//! queues again and again, by a clock that no test pauses. It ends attempts that take too long, and closes
+//! sessions that nobody needs.
 //!
 //! This module knows nothing about SQL: a store describes its abilities as a [`Server`].
 

@@ -1,7 +1,7 @@
 //! Remembers the keys for which this process has seen a result. Also estimates how many of the other claimed
-//! keys already have a result, which is probably from another process. If a key probably has a result, a
-//! claim first reads the record, because a read costs the server less than a claim. A wrong hint costs time,
-//! but never changes an answer.
+//! keys already have a result. Such a result is probably from another process. If a key probably has a
+//! result, a claim first reads the record, because a read costs the server less than a claim. A wrong hint
+//! costs time, but never changes an answer.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -19,8 +19,8 @@ const CHOICES: usize = 4;
 /// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
 /// Each claimed key that is not remembered moves `unseen_with_result` towards [`ALL`] or 0, by the distance
-/// divided by this number. So after at most six such keys in a row with a result, `expects_result` is `true`
-/// for keys that are not remembered, and after six without a result it is `false`.
+/// divided by this number. So at most six such keys in a row with a result make `expects_result` return
+/// `true` for other such keys. Six without a result make it return `false`.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.

@@ -1,8 +1,8 @@
 //! The stores' own runtime: one thread for the work that no caller may delay.
 //!
-//! A connection is bound to the runtime in which it was made. In the caller's runtime, a body that blocks its
-//! thread would delay the renewal of its own lease, and the connection would end with that runtime (decision
-//! 0001 in `docs/internals/decisions`).
+//! A connection is bound to the runtime in which it was made. If connections were in the caller's runtime, a
+//! body that blocks its thread would delay the renewal of its own lease. The connections would also end with
+//! that runtime (decision 0001 in `docs/internals/decisions`).
 
 use std::future::{pending, poll_fn};
 use std::pin::Pin;

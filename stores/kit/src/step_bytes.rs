@@ -23,8 +23,8 @@ const HAS_INPUT: u8 = 1;
 const VALUE: u8 = 1;
 const TOMBSTONES: u8 = 2;
 
-/// The kind of a result as a byte, and its value. The kind of a value is 1. The kinds of tombstones begin
-/// with 2, in the order of [`Word::ALL`](crate::columns::Word::ALL).
+/// The number of a result's kind, and the bytes of its value. A result with a value has the kind 1. The
+/// tombstones have the kinds from 2, in the order of [`Word::ALL`](crate::columns::Word::ALL).
 #[must_use]
 pub fn kind(result: &StoredResult) -> (u8, &[u8]) {
     match parts(Some(result)) {

@@ -1,7 +1,7 @@
 //! The macro that implements `Store` for a type by calling the methods of one of its fields.
 
-/// Implements [`Store`](idem_core::Store) for a type through one of its fields, which has the store's
-/// methods: an `Arc` of a `CasStore` or a `SharedStore`.
+/// Implements [`Store`](idem_core::Store) for the type `$store` by calling the methods of its field `$field`:
+/// an `Arc` of a `CasStore` or a `SharedStore`.
 #[macro_export]
 macro_rules! store_by {
     ($store:ty, $field:tt) => {

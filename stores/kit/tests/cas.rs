@@ -141,7 +141,7 @@ mod with_lost_writes {
     idem_testing::conformance_suite!(|| super::subject(false));
 }
 
-/// The checks that make many writes.
+/// Runs only the themes that make many writes.
 #[test]
 fn lost_writes_change_nothing_where_a_refusal_returns_the_version() {
     for theme in ["transitions", "histories", "races", "duels"] {
@@ -237,8 +237,8 @@ async fn a_write_whose_answer_was_lost_is_answered_as_it_was_applied() {
     }
 }
 
-/// If a purge deleted the fence too early, a process whose clock is behind by the full `clock_skew` would
-/// give the next claim a lower fence.
+/// A clock may be behind by the full `clock_skew`. If a purge deleted the fence too early, the process with
+/// that clock would give the next claim a lower fence.
 #[tokio::test]
 async fn a_purge_leaves_the_fence_of_a_forgotten_record_until_every_clock_is_past_it() {
     let map = Map::default();

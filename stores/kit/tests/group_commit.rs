@@ -58,7 +58,7 @@ struct Fake {
 struct Session {
     seen: Arc<Seen>,
     number: usize,
-    /// False after an attempt on this session was broken off.
+    /// False while an attempt runs on this session, and after an attempt was broken off.
     usable: bool,
 }
 

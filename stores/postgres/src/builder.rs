@@ -87,8 +87,8 @@ impl PostgresStoreBuilder {
     /// `refresh` gets the options of the URL or pool, and returns the options to connect with. The time limit
     /// for connecting includes this call. If the URL names several servers, the store calls `refresh` for
     /// each server that it tries, with that server's options. With a pool, `refresh` is not needed if the
-    /// program calls [`set_connect_options`](sqlx::Pool::set_connect_options), because the store connects
-    /// with the options that the pool has at that time.
+    /// program calls [`set_connect_options`](sqlx::Pool::set_connect_options). The store always connects with
+    /// the options that the pool has at that time.
     ///
     /// ```
     /// # use idem_postgres::PostgresStore;

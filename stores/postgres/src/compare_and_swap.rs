@@ -89,12 +89,12 @@ impl<'t> Batch<'t> {
         self.answers.into_iter().map(|answer| answer.map(applied)).collect()
     }
 
-    /// Reads the records, and answers the requests that would write nothing. For each key, the first other
-    /// request then replaces the old record by its new record. Steps, and the first record of a key, are not
-    /// written here, but by other statements.
+    /// Reads the records, and answers the requests that would write nothing. For each key, the first request
+    /// that would write then replaces the old record. Other statements write steps, and the first record of a
+    /// key.
     ///
-    /// `read_only` is the error of a server that accepts no writes. If it is given, all requests of a key get
-    /// this error, unless the key's record has a result.
+    /// `read_only` is the error of a server that accepts no writes. With it, all requests of a key get this
+    /// error, unless the key's record has a result.
     pub(super) async fn replace(
         &mut self,
         session: &mut Session,
@@ -224,7 +224,6 @@ pub(super) fn now_of(row: &PgRow, index: usize) -> Result<Timestamp, Unreadable>
     rows::unsigned(row, index, "now").map(Timestamp::from_micros)
 }
 
-/// The scopes and the keys as two arrays.
 pub(super) fn names<'k>(keys: impl Iterator<Item = &'k RecordKey>) -> (Vec<&'k [u8]>, Vec<&'k [u8]>) {
     keys.map(name).unzip()
 }

@@ -1,6 +1,6 @@
 //! Renewals, steps and completions. All requests of a batch share one statement.
 //!
-//! A statement changes only records that still belong to the owner and the fence of their request. The
+//! A statement changes a record only if the record still has the owner and the fence of the request. The
 //! protocol's own functions decide about all other requests.
 
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(super) async fn renew(
 }
 
 /// Answers steps. No key occurs twice. If a step is not the next one of its record, the statement does not
-/// write it, and the record is read to decide the answer. If this read shows that the step is now the next
+/// write it. The record is then read to decide the answer. If this read shows that the step is now the next
 /// one, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,

@@ -44,11 +44,11 @@ use idem_store_kit::sql::SharedStore;
 /// is not delayed. If many operations run, a new one waits for them, for at most 20 milliseconds if a
 /// connection is free.
 ///
-/// The store opens its own connections when it needs them, at most
-/// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it, and closes those that
-/// it no longer needs. Renewals, releases and retries use the connections of the stores' own runtime, so a
-/// caller whose runtime is blocked keeps its lease. The store replaces a broken connection, and repeats the
-/// operations that were on it, within the [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
+/// The store opens its own connections when it needs them, and closes unneeded ones. It opens at most
+/// [`connections`](PostgresStoreBuilder::connections) for each runtime that calls it. Renewals, releases and
+/// retries use the connections of the stores' own runtime, so a caller whose runtime is blocked keeps its
+/// lease. The store replaces a broken connection, and repeats the operations that were on it, within the
+/// [`operation_timeout`](PostgresStoreBuilder::operation_timeout).
 ///
 /// The first process that connects creates the table (`idem_records`, with `idem_records_meta` beside it) and
 /// a view of it for people, `idem_records_readable`. The store deletes expired records

@@ -102,9 +102,9 @@ fn columns(before: &str) -> String {
 /// may have waited for another row before.
 ///
 /// If any process has ever recorded in a caller's transaction, the statement also returns a row without
-/// values, and inserts the record of a key only if it gets the key's lock. The lock is shared, so that only
-/// the lock of a caller's transaction excludes it. The statement holds the lock until its commit, so that no
-/// caller's transaction can take the key earlier. Without this lock, a claim could be granted while a
+/// values. It then inserts the record of a key only if it gets the key's lock. The lock is shared, so that
+/// only the lock of a caller's transaction excludes it. The statement holds the lock until its commit, so
+/// that no caller's transaction can take the key earlier. Without this lock, a claim could be granted while a
 /// caller's transaction holds the key, and the insert of that transaction would fail.
 fn claim_new(names: &Names) -> String {
     let (records, meta, all) = (&names.records, &names.meta, columns(""));
@@ -180,9 +180,9 @@ fn record_step(names: &Names) -> String {
 }
 
 /// $1 scope, $2 key. Rows: the position of the key in the arrays, the present time, and the record with its
-/// steps, if the key has one. A large record is returned for the first key only; the group commit repeats the
-/// operations on the others. A window function over the bytes would return more records at once, but doubles
-/// the server's work for a small batch.
+/// steps, if the key has one. A large record is returned only if its key is the first one. The group commit
+/// repeats the operations on the other large records. A window function over the bytes would return more
+/// records at once, but doubles the server's work for a small batch.
 fn read(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(
@@ -195,7 +195,7 @@ fn read(names: &Names) -> String {
 }
 
 /// As `read`, for one key: $1 scope, $2 key. Without arrays the server needs less than half the time (15 us
-/// instead of 40), and most reads of a single caller are of this kind.
+/// instead of 40). Most reads of a single caller are of this kind.
 fn read_one(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(

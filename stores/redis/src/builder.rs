@@ -171,8 +171,7 @@ impl RedisStoreBuilder {
     fn check(&self) -> Result<(), String> {
         limits::check_time("operation_timeout", self.operation_timeout, Duration::from_millis(10))?;
         limits::check_number("max_result_bytes", self.max_result_bytes, LARGEST_MAX_RESULT_BYTES)?;
-        // One try ends after a third of the operation timeout, so the wait for replicas must be shorter than
-        // that.
+        // One try ends after a third of the operation timeout. The wait for replicas must end earlier.
         let longest = self.operation_timeout / 4;
         match self.replicas {
             Some(Replicas { count: 0, .. }) => {

@@ -1,8 +1,8 @@
 //! Connections to the server, and when to replace one.
 //!
-//! This module knows nothing about records. The stores' own runtime drives the shared connection, so a caller
-//! with a blocked thread or an ended runtime does not delay other callers. The faster connections are in
-//! `runtime_connections`.
+//! This module knows nothing about records. The stores' own runtime drives the shared connection. So no
+//! caller delays the others, even if its thread is blocked or its runtime has ended. The faster connections
+//! are in `runtime_connections`.
 //!
 //! The client's own `ConnectionManager` is not used. It keeps a connection even if the server no longer
 //! answers or has become a replica. It also retries by itself, in addition to `retried`.
@@ -31,8 +31,8 @@ const QUEUE: usize = 1_024;
 /// another server now.
 const GREATEST_AGE: Duration = Duration::from_secs(30 * 60);
 
-/// How old a connection must be before a `NOREPLICAS` error makes the store open a new connection, which may
-/// lead to another master.
+/// If a connection is at least this old, a `NOREPLICAS` error makes the store open a new connection. The new
+/// connection may lead to another master.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 /// Where connections come from.

@@ -33,8 +33,8 @@ named! {
     COMPLETED_AT = 64..72;
     /// 0 for never.
     EXPIRES_AT = 72..80;
-    /// Present if [`FLAG_FINGERPRINT`] is set. The value of the record follows. A record without a value has
-    /// its steps there, each with its length in 4 bytes before it.
+    /// Present if [`FLAG_FINGERPRINT`] is set. The record's value follows. If the record has no value, its
+    /// steps follow, each after 4 bytes with its length.
     FINGERPRINT = 80..112;
 }
 
@@ -43,11 +43,11 @@ pub(super) const HEADER: usize = EXPIRES_AT.end;
 /// The longest string a server takes by default.
 pub(super) const LARGEST: usize = 512 << 20;
 
-/// How many bytes of a record a script reads if it does not need all of it. If the script gets fewer bytes,
-/// it has the whole record.
+/// A script that does not need a whole record reads only this many bytes. If it gets fewer bytes, it has the
+/// whole record.
 const WINDOW: usize = 4_096;
-/// The year 5138, in milliseconds. If a record has no expiry, `unchanged.lua` gives it this expiry and
-/// removes it at once, so that `WAIT` has a write to wait for.
+/// The year 5138, in milliseconds. If a record has no expiry, `unchanged.lua` sets this expiry and removes it
+/// at once. So `WAIT` has a write to wait for.
 const FAR_AWAY: usize = 99_999_999_999_999;
 
 named! {

@@ -58,8 +58,8 @@ use idem_store_kit::retry::retried;
 /// Keeps records on a Redis or Valkey server, with one packed string for each record.
 ///
 /// Each change of a record is one call of a script with one key, in one round trip, by the server's clock. If
-/// this process has seen a result of a key, a claim of this key first reads the record, and needs no script
-/// if the record has a result. (A store that waits for replicas does not read first.)
+/// this process has seen a result of a key, a claim of this key first reads the record. If the record has a
+/// result, the claim needs no script. (A store that waits for replicas does not read first.)
 ///
 /// The expiry of a key on the server is the end of the record's retention, never of its lease: a record
 /// exists until its `expires_at`, to the millisecond. A key in doubt, or in flight under the in-doubt policy,
@@ -70,10 +70,10 @@ use idem_store_kit::retry::retried;
 /// `docs/stores/redis.md` in the repository says how to run such a server. Connecting checks the server, and
 /// reports problems as events with the target `idem`.
 ///
-/// The store has one connection for each runtime that calls it, up to 256, and one connection in a separate
-/// thread for renewals, releases and retries. (On a cluster, that thread drives all connections.) So callers
-/// in several runtimes may share a store, and a body that blocks its thread keeps its claim. The store
-/// retries operations until there is an answer or the operation timeout is over.
+/// The store has one connection for each runtime that calls it, up to 256. A separate thread has one more
+/// connection, for renewals, releases and retries. (On a cluster, that thread drives all connections.) So
+/// callers in several runtimes may share a store, and a body that blocks its thread keeps its claim. The
+/// store retries operations until there is an answer or the operation timeout is over.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), idem_core::StoreError> {
@@ -132,8 +132,8 @@ impl Store for RedisStore {
                 return Ok(answer.into());
             }
             let call = requests::call(&name, &request, replication.is_some())?;
-            // Boxed, except on the usual path of claims and results, because the future of every call
-            // contains this future.
+            // The paths of renewals, releases and replication are boxed, because otherwise the future of
+            // every call would contain their futures.
             let answer = match (&request, replication) {
                 (protocol::Request::Renew(_) | protocol::Request::Release(_), _) => {
                     Box::pin(self.ask_apart(call, time)).await?
@@ -150,9 +150,9 @@ impl Store for RedisStore {
     async fn forget(&self, key: &RecordKey) -> Result<bool, StoreError> {
         let name = self.0.prefix.name(key);
         let mut meant = None;
-        // Deletes only the version that was read. This store and the client of a cluster repeat requests, and
-        // a repeated deletion must not delete the record of a claim that came in between. An unreadable
-        // record has no known version, so it is deleted as it is.
+        // Deletes only the version that was read. This store and the client of a cluster repeat requests. If
+        // a new claim came in between, a repeated deletion must not delete its record. An unreadable record
+        // has no known version, so it is deleted as it is.
         loop {
             let read = self.ask_apart(Request::get(&name), self.0.operation_timeout).await;
             let record = match read.and_then(requests::record) {

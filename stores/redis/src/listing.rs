@@ -1,8 +1,8 @@
 //! Walking through the keys with the store's prefix: `SCAN` on one master after another. Of each record, only
 //! the first bytes and the length are read.
 //!
-//! If slots of a cluster move to another master during a walk, or a replica is promoted, the walk may miss
-//! the moved keys, because the `SCAN` of a server only knows its own keys.
+//! The `SCAN` of a server knows only the server's own keys. So if slots of a cluster move to another master
+//! during a walk, the walk may miss the moved keys. It may also miss keys if a replica is promoted.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ type Time = (u64, u64);
 /// An answer to `SCAN`: the next position, and names.
 type Scanned = (Vec<u8>, Vec<Vec<u8>>);
 
-/// One page: one `SCAN` on one master, and two reads for each key that it found.
+/// One page: one `SCAN` on one master, and two reads for each key that the `SCAN` found.
 pub(super) async fn page(
     connection: &Connection,
     prefix: &Prefix,

@@ -31,7 +31,7 @@ impl Prefix {
         Ok(Self(Arc::from(prefix)))
     }
 
-    /// `PREFIX{SCOPE|KEY}`, with the characters [`IN_SCOPE`] of the scope written as `%25` and so on. The
+    /// `PREFIX{SCOPE|KEY}`. In the scope, the characters [`IN_SCOPE`] are percent-encoded, such as `%25`. The
     /// first `{` ends the prefix, and the first `|` after it ends the scope, whatever the key contains.
     pub(super) fn name(&self, key: &RecordKey) -> Vec<u8> {
         let scope = utf8_percent_encode(key.scope().as_str(), IN_SCOPE);

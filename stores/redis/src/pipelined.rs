@@ -1,10 +1,10 @@
 //! A connection on which the requests that are ready at the same moment go to the server together.
 //!
-//! A request costs this process and the server less if it shares system calls, and the message to the
-//! connection's task, with other requests. A request is sent at once, by itself, if it is large or few others
-//! are unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one pipeline
-//! with the requests of these tasks. No request waits for a timer. The server executes the requests of a
-//! pipeline one by one, each with its own answer.
+//! Requests that are sent together cost this process and the server less: they share system calls, and one
+//! message to the connection's task. A request is sent at once, by itself, if it is large or few others are
+//! unanswered. Otherwise it is sent as soon as the tasks that are ready now have run, in one pipeline with
+//! the requests of these tasks. No request waits for a timer. The server executes the requests of a pipeline
+//! one by one, each with its own answer.
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +29,8 @@ const FEW: usize = 4;
 /// The largest number of requests in a pipeline.
 const MOST: usize = 64;
 
-/// The answers to one pipeline should have at most this many bytes, because the first answer arrives together
-/// with the last one, and the connection seems silent until then.
+/// The answers to one pipeline should have at most this many bytes. The first answer arrives together with
+/// the last one, and the connection seems silent until then.
 const MOST_BYTES: usize = 1 << 20;
 
 /// The assumed size of an answer, until the first answers arrive.
@@ -109,8 +109,8 @@ impl Pipelined {
             self.sent.fetch_add(1, Ordering::Relaxed);
             let answer = match self.place(request) {
                 Place::Alone(unanswered) => self.alone(&request.command, unanswered).await,
-                // The sender of the answer is dropped if the connection was broken, or if the runtime ended
-                // before its task sent the waiting requests or got their answers.
+                // The sender of the answer is dropped if the connection was broken. It is also dropped if the
+                // runtime ended before its task sent the waiting requests or got their answers.
                 Place::Together(answer) => answer.await.unwrap_or_else(|_| Err(broken_off())),
             };
             self.answered.fetch_add(1, Ordering::Relaxed);

@@ -29,7 +29,7 @@ pub(super) struct Replicas {
     pub(super) timeout: Duration,
 }
 
-/// An answer, and how many replicas have the data behind it.
+/// An answer, and how many replicas have the data that the answer reports.
 type Replicated = Result<(Value, u32), StoreError>;
 
 type Waiting = (Request, oneshot::Sender<Replicated>);
@@ -50,7 +50,7 @@ impl Replication {
     }
 
     /// Sends a request, and retries until there is an answer or the time is over. Succeeds only if enough
-    /// replicas have the data behind the answer.
+    /// replicas have the data that the answer reports.
     pub(super) async fn ask(
         self: &Arc<Self>,
         key: Vec<u8>,
@@ -59,7 +59,7 @@ impl Replication {
     ) -> Result<Value, StoreError> {
         let Replicas { count, timeout } = self.replicas;
         let (replication, mut next) = (self.clone(), Some(request.clone()));
-        // If the server does not know the script, its answer counts as a transient error, so the request is
+        // If the server does not know the script, its answer counts as a transient error. So the request is
         // sent again, with the script's text.
         let asking = apart(async move {
             let ask =

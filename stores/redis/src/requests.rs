@@ -16,9 +16,10 @@ use idem_core::protocol::{
     ReleaseCause, RenewAnswer, Request, Resolution, ResolveAnswer, Timestamp,
 };
 
-/// Builds the script call for a request on the record `name`. With `is_replicated`, the script of a claim, a
-/// step or a result writes even if nothing changes. `WAIT` waits for the last write of its own connection, so
-/// a request that is repeated on another connection must write there, too.
+/// Builds the script call for a request on the record `name`. With `is_replicated`, a script also writes if
+/// an earlier request has already made the change that the answer reports: a grant, a step or a result.
+/// `WAIT` waits only for the writes of its own connection. So a request that is repeated on another
+/// connection must write there, too.
 pub(super) fn call(
     name: &[u8],
     request: &Request,

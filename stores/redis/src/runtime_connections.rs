@@ -47,8 +47,9 @@ impl RuntimeConnections {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of the current runtime. If this connection is too old, or is missing while fewer than
-    /// [`MOST`] runtimes have a connection, starts to open a new one for later operations.
+    /// The connection of the current runtime. If this connection is missing or too old, starts to open a new
+    /// one for later operations. If the connection is missing and [`MOST`] runtimes already have one, opens
+    /// none.
     fn here(self: &Arc<Self>, own: &Arc<Reconnecting>) -> Option<(Id, Arc<Pipelined>)> {
         let handle = Handle::try_current().ok()?;
         let id = handle.id();

@@ -23,7 +23,7 @@ const DUE: &str = "SELECT rowid FROM idem_records WHERE purge_at <= ?1 ORDER BY 
 /// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// Upper limit for the number of records in memory. So many records take some megabytes.
+/// Upper limit for the number of records in [`Session::held`]. They take some megabytes.
 const MOST_HELD: usize = 4_096;
 
 /// The writer's statements on one connection, and its knowledge of the file.
@@ -118,8 +118,8 @@ impl<'c> Session<'c> {
         let stored = match (self.held.get(key), request) {
             (Some(held), _) => Some(held.clone()),
             (_, Request::Claim(_)) => {
-                // Most claims that get here are for keys without a record, so a claim tries to insert one
-                // before it reads.
+                // Most claims that get here are for keys without a record. So a claim tries the insert first,
+                // and reads only if the key has a record.
                 let Transition { write, answer, .. } =
                     protocol::apply(None, Fence::default(), request, now());
                 if let Some(record) = &write
@@ -146,8 +146,8 @@ impl<'c> Session<'c> {
     }
 
     /// Writes the record in place of `old`, or inserts it if `old` is `None`. Returns whether a row was
-    /// written: an insert writes nothing if the key already has a record. A transition adds one step or
-    /// removes all steps. The triggers of the layout delete removed steps.
+    /// written: an insert writes nothing if the key already has a record. A transition keeps the steps, adds
+    /// one step or removes all steps. The triggers of the layout delete removed steps.
     fn put(
         &mut self,
         key: &RecordKey,

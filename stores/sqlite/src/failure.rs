@@ -6,7 +6,6 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use idem_core::StoreError;
 
-/// SQLite's code of an error, if it has one.
 pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     match error {
         Error::SqlInputError { error, .. } => Some(error.code),
@@ -60,8 +59,8 @@ pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }
 
-/// The error for an operation that was not applied. A damaged file is not reported as unavailable, because a
-/// retry does not repair it, and the record may exist without being readable.
+/// The error for an operation that was not applied. A damaged file is not reported as unavailable: a retry
+/// does not repair it, and an unreadable record may still exist.
 pub(super) fn not_applied(path: &Path, error: Error) -> StoreError {
     let meaning = match code(&error) {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(path),

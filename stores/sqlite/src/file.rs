@@ -2,7 +2,7 @@
 //!
 //! SQLite continues to write into a file that was removed, and two processes would then have different
 //! records. So every use first checks whether the path still names the file that was opened. A check takes a
-//! quarter of the time of a read, so a read uses the check of another read if this check is less than a
+//! quarter of the time of a read. So a read uses the check of another read if that check is less than a
 //! millisecond old.
 
 use std::fs::{Metadata, metadata, read_link};
@@ -42,7 +42,7 @@ impl Identity {
         Self { device: metadata.dev(), number: metadata.ino() }
     }
 
-    /// On other systems, an open file cannot be removed or replaced.
+    /// On systems other than Unix, an open file cannot be removed or replaced.
     #[cfg(not(unix))]
     pub(super) const fn of(_: &Metadata) -> Self {
         Self { device: 0, number: 0 }

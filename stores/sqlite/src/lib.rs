@@ -56,10 +56,10 @@ use rusqlite::Connection;
 /// A process that uses the store must not also open the file as a regular file. On Unix, closing this regular
 /// file would end SQLite's locks.
 ///
-/// If the file is removed or replaced while it is in use, operations fail until the file is back, or until
-/// another database of idem is in its place without the log of the previous file. The store creates nothing
-/// meanwhile. A process that opens a file cannot know to which file the log beside it belongs. So before you
-/// restore a backup, end all processes and move `-wal` and `-shm` away.
+/// If the file is removed or replaced while it is in use, operations fail until the file is back. They also
+/// succeed again if another database of idem is in its place, without the log of the previous file. The store
+/// creates nothing meanwhile. A process that opens a file cannot know to which file the log beside it
+/// belongs. So before you restore a backup, end all processes and move `-wal` and `-shm` away.
 ///
 /// A handle is cheap to clone. Dropping the last handle finishes the waiting operations, except claims whose
 /// callers are gone. The drop blocks for a flush to disk, or at most for the busy timeout if another program

@@ -91,8 +91,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace after a commit that took the time `commit`. `operations` counts the operations in the commit,
-    /// and those that wait after it.
+    /// The pace after a commit that took the time `commit`. `operations` is the number of operations in the
+    /// commit, plus the operations that wait after it.
     pub(super) fn after(commit: Duration, operations: usize) -> Self {
         let patience = (commit / PATIENCE).min(LONGEST_PATIENCE);
         let is_worth_it = patience >= SHORTEST_PATIENCE;

@@ -18,7 +18,6 @@ use idem_store_kit::step_bytes;
 pub(super) const COLUMNS: &str = "state, owner, fence, attempt, recovered, on_crash, lease_until, retry_at, \
      ttl, fingerprint, tombstone, created_at, completed_at, expires_at, result, steps";
 
-/// The number of these columns.
 const NUMBER_OF_COLUMNS: usize = 16;
 
 /// Upper limit of the blank steps of [`Steps::Only`]. If a row reports more steps, all of them are read and
@@ -52,8 +51,8 @@ pub(super) struct StoredRecord {
 #[derive(Clone, Copy)]
 pub(super) enum Steps {
     All,
-    /// The step at this position, or none. The other steps are blank, because steps may be large, and all
-    /// other operations on the file would wait while the writer reads them.
+    /// The step at this position, or none. The other steps are blank: steps may be large, and all other
+    /// operations on the file would wait while the writer reads them.
     Only(Option<u32>),
 }
 
@@ -80,8 +79,8 @@ impl From<Unreadable> for RowError {
 
 pub(super) type Result<T> = std::result::Result<T, RowError>;
 
-/// Separates the two causes of a [`RowError`]: an error of SQLite is the outer error, and the error for an
-/// unreadable record of this key is the inner one.
+/// Separates the two causes of a [`RowError`]. The outer error is an error of SQLite. The inner error says
+/// that the record of this key is unreadable.
 pub(super) fn for_key<T>(
     value: Result<T>,
     key: &RecordKey,
@@ -238,8 +237,8 @@ pub(super) fn number_of_steps(steps: usize) -> i64 {
     i64::try_from(steps).unwrap_or(i64::MAX)
 }
 
-/// The nearest integer that SQLite can store: larger numbers become the largest one, some 292,000 years from
-/// now.
+/// The number as an integer of SQLite. Numbers that are too large become SQLite's largest integer; as a time
+/// in microseconds, this is some 292,000 years after 1970.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

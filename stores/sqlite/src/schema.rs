@@ -78,7 +78,6 @@ const TOUCH: [&str; 5] = [
 /// A longer log is truncated to this size.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
-/// The purpose of opening a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// For use: the file is created if it is missing, and gets the steps of the layout that it lacks.
@@ -89,7 +88,6 @@ pub(super) enum Purpose {
     Examine,
 }
 
-/// The options for opening a file.
 #[derive(Clone, Copy)]
 pub(super) struct Opening {
     pub(super) purpose: Purpose,
@@ -237,8 +235,8 @@ fn attempt(path: &Path, opening: Opening) -> Result<(Connection, Identity), Refu
     Ok((connection, identity))
 }
 
-/// Runs the missing steps of the layout, checks the tables, and turns on the write-ahead log, with a limit
-/// for its size on this connection.
+/// Runs the missing steps of the layout, checks the tables, and turns on the write-ahead log. Limits the size
+/// of the log on this connection.
 fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(), Refusal> {
     let Opening { purpose, layout, .. } = opening;
     loop {

@@ -16,7 +16,7 @@ use idem_core::{StoreError, StoreErrorKind};
 pub(super) struct Writer {
     queue: Arc<Queue>,
     file: Arc<DatabaseFile>,
-    /// The purpose of opening the file, if it must be opened again.
+    /// The purpose for which the writer opens the file again.
     purpose: Purpose,
     pace: Pace,
 }

@@ -22,14 +22,13 @@ use crate::step_bytes;
 
 const VERSION: u8 = 1;
 
-/// How many numbers a record has.
 const NUMBERS: usize = 13;
 
 /// Upper limit for the bytes of a record without its result and its steps. The scope has at most 512 bytes,
 /// and the key has at most 1,024.
 pub(super) const MAX_HEAD_BYTES: usize = 2_048;
 
-/// The longest encoded scope or key in a name, because a file name has at most 255 bytes.
+/// Upper limit for an encoded scope or key, in bytes. File systems allow 255 bytes for a name.
 const LONGEST_PART: usize = 200;
 
 /// The name of a record's object.

@@ -17,15 +17,16 @@ use crate::columns::Unreadable;
 use crate::hints::Hints;
 use crate::{own_runtime, retry, step_bytes};
 
-/// How long a fence is kept at least, so that a writer whose clock is behind does not give a lower fence. A
-/// fence is a time: a purge deletes a forgotten record only when its fence is older than this. The service
-/// deletes an object by itself only when its last write is older than this, even if the record has expired.
+/// How long a fence is kept at least. If it were deleted earlier, a writer whose clock is behind could give a
+/// lower fence. A fence is a time: a purge deletes a forgotten record only when its fence is older than this.
+/// The service deletes an object by itself only when its last write is older than this, even if the record
+/// has expired.
 const MEMORY_OF_FENCES: Duration = Duration::from_secs(3_600);
 
-/// How many claims of this process are remembered at most, with their revisions.
+/// Upper limit for the number of records in `CasStore::held`.
 const MAX_HELD: usize = 4_096;
 
-/// The largest record that is remembered with a claim, in bytes.
+/// The largest record in `CasStore::held`, in bytes.
 const MAX_HELD_BYTES: usize = 16 * 1_024;
 
 /// How many objects a purge reads at a time.
@@ -37,9 +38,9 @@ const PURGED_AT_ONCE: usize = 500;
 /// Renewals and releases run in the [stores' own thread](crate::own_runtime), and all other requests run in
 /// the caller's task. All of them use the timers and connections of that thread.
 ///
-/// The clock of the process that writes a record may be behind the others. So the store adds the clock skew
-/// to the end of the lease and to the expiry before it writes them. When any clock reaches the written time,
-/// the writer's clock has reached the time that the protocol decided.
+/// The clock of the process that writes a record may be behind the other clocks. So the store adds the clock
+/// skew to the end of the lease and to the expiry before it writes them. When any clock reaches the written
+/// time, the writer's clock has reached the time that the protocol decided.
 pub struct CasStore<C: CompareAndSwap> {
     /// The service.
     pub service: C,
@@ -47,8 +48,8 @@ pub struct CasStore<C: CompareAndSwap> {
     pub settings: CasSettings,
     /// The keys whose result this process has seen.
     results: Hints,
-    /// The records that this process wrote for its claims, so that the next write for such a claim needs no
-    /// read first.
+    /// The records that this process wrote for its claims. The next write for such a claim needs no read
+    /// first.
     held: Mutex<HashMap<RecordKey, Versioned<C::Revision>>>,
     waiters: Waiters,
 }
@@ -205,8 +206,9 @@ impl<C: CompareAndSwap> CasStore<C> {
         Ok(answer)
     }
 
-    /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is what
-    /// the object probably contains; without a guess, the store reads the object before the first decision.
+    /// Decides and writes until a write is accepted, no write is needed, or the time is over. `guess` is the
+    /// record that the object probably contains; `Some(None)` means that the object probably does not exist.
+    /// Without a guess, the store reads the object before the first decision.
     async fn change<A: Send>(
         &self,
         key: &RecordKey,
@@ -282,8 +284,8 @@ impl<C: CompareAndSwap> CasStore<C> {
         version.map(|version| read(key, version)).transpose()
     }
 
-    /// Whether a record may be deleted. It must be expired by every clock, and its fence must be below the
-    /// next fence that any clock gives.
+    /// Whether a purge may delete a record: it is expired by every clock. The fence of a forgotten record
+    /// must also be older than [`MEMORY_OF_FENCES`].
     fn is_over(&self, record: &Record) -> bool {
         if is_forgotten(record) {
             return Timestamp::from_micros(record.fence.get()).after(MEMORY_OF_FENCES) <= now();

@@ -11,8 +11,9 @@ use tokio::sync::Notify;
 
 use super::operation::{Operation, Waiting};
 
-/// If the recent batches of a class had at most this many operations, another batch may start while fewer
-/// than this many operations of the class run. Otherwise only the number of running batches counts.
+/// The limit between small and large batches, in operations. If the recent batches of a class were small,
+/// another batch may start while fewer than `FEW` operations of the class run. Otherwise only the number of
+/// running batches counts.
 const FEW: usize = 8;
 /// How many batches of renewals, and of reads, may run at a time if the recent batches were larger than
 /// [`FEW`]. With two batches of reads, this process handles one while the server works on the other.
@@ -87,7 +88,6 @@ struct Flight {
     late: Arc<Notify>,
 }
 
-/// The operations of one queue.
 pub(super) struct Backlog {
     rules: Rules,
     waiting: Vec<VecDeque<Waiting>>,
@@ -178,7 +178,6 @@ impl Backlog {
         kinds.min_by_key(order).map(|(place, _)| place)
     }
 
-    /// Whether a worker would find something to do.
     pub(super) fn has_work(&self, now: Instant, only_reads: bool) -> bool {
         let mut without = 0;
         while let Some(place) = self.next_kind(now, only_reads, without) {

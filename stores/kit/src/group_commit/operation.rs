@@ -85,16 +85,16 @@ impl Operation {
     }
 }
 
-/// An operation of a batch, as [`Server::attempt`](super::Server::attempt) gets it: with what is known of its
-/// earlier attempts.
+/// What [`Server::attempt`](super::Server::attempt) gets for each operation of a batch: the operation, and
+/// facts about its earlier attempts.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     /// The operation.
     pub operation: Arc<Operation>,
     /// Whether an earlier attempt left the operation without an answer.
     pub is_repeated: bool,
-    /// Whether such an attempt may have applied the operation. For example, a statement for several
-    /// operations may have applied only some of them.
+    /// Whether an earlier attempt may have applied the operation. For example, a batch may have failed after
+    /// it applied some of its operations.
     pub may_be_done: Arc<AtomicBool>,
 }
 
@@ -148,8 +148,8 @@ impl Waiting {
         let _ = self.reply.send(answer);
     }
 
-    /// Whether nobody waits for the answer to this operation, and nobody needs its effect. Other callers need
-    /// the effect of a result, a step and a release.
+    /// Whether the operation can be left out: its caller no longer waits, and nobody else needs its effect.
+    /// Other callers need the effect of a result, a step or a release.
     pub(super) fn is_pointless(&self) -> bool {
         use Request::{Complete, RecordStep, Release};
         let counts = matches!(self.operation().op, Op::Apply(Complete(_) | RecordStep(_) | Release(_)));

@@ -163,7 +163,8 @@ impl<S: Server> Shared<S> {
         if let Some(queue) = queues.iter().find(|queue| queue.runtime.id() == id) {
             return if queue.is_unfit.load(Ordering::Relaxed) { own } else { queue.clone() };
         }
-        // Removes unused queues, because their runtimes may have ended.
+        // Removes unused queues, because their runtimes may have ended. An unfit queue stays, so that the
+        // store does not use its runtime again.
         queues.retain(|queue| {
             queue.is_own() || queue.is_unfit.load(Ordering::Relaxed) || queue.lock().is_at_work()
         });

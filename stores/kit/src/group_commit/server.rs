@@ -63,7 +63,7 @@ pub trait Server: Send + Sync + 'static {
     /// The index of an operation's kind in [`KINDS`](Self::KINDS).
     fn kind(operation: &Operation) -> usize;
 
-    /// Whether an operation runs in its caller's runtime, if there is one.
+    /// Whether an operation runs in its caller's runtime, if the caller has one.
     fn is_run_by_callers(operation: &Operation) -> bool {
         operation.is_only_for_its_caller()
     }
@@ -83,15 +83,15 @@ pub trait Server: Send + Sync + 'static {
     /// Opens a session.
     fn open(&self) -> impl Future<Output = Result<Self::Session, StoreError>> + Send;
 
-    /// The session, if it can be used again: it is not broken, not too old, and leads to the right server.
+    /// Returns the session if it is not broken, not too old, and leads to the right server. Otherwise `None`.
     fn kept(&self, session: Self::Session) -> impl Future<Output = Option<Self::Session>> + Send;
 
     /// Closes a session.
     fn close(&self, session: Self::Session) -> impl Future<Output = ()> + Send + 'static;
 
-    /// The server's name for this session, if the server continues a statement and keeps its session after
-    /// the client is gone; otherwise `None`. If there is a name, an attempt that takes too long is not
-    /// dropped. The attempt continues and counts as a session until it ends, or until
+    /// The server's name for this session. A store returns a name if its server continues a statement, and
+    /// keeps the session, after the client is gone; otherwise `None`. If there is a name, an attempt that
+    /// takes too long is not dropped. The attempt continues and counts as a session until it ends, or until
     /// [`at_work`](Self::at_work) no longer returns this name.
     fn name(&self, session: &Self::Session) -> Option<String> {
         let _ = session;

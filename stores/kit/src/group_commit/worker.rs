@@ -114,9 +114,8 @@ impl<S: Server> Hold<S> {
         ticket.answer(concluded.unwrap_or(Err(error)));
     }
 
-    /// Runs this future on a session, within the time limit of an attempt. A future that takes longer
-    /// continues if the session has a `name`, because the server of such a session would continue the work
-    /// anyway.
+    /// Runs this future on a session, within the time limit of an attempt. If the session has a `name`, a
+    /// future that takes longer continues, because the server would continue the work anyway.
     async fn in_time<T: Send + 'static>(
         &mut self,
         name: Option<String>,

@@ -26,8 +26,8 @@ impl Encryption {
         }
     }
 
-    /// Warns, once per process and product, about connections to another machine that may be unencrypted,
-    /// because passwords and results go over the network.
+    /// Warns about connections to another machine that may be unencrypted, because passwords and results go
+    /// over the network. Warns once per process and product.
     pub fn report(self, product: &'static str) {
         static REPORTED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);

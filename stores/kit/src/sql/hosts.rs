@@ -50,8 +50,8 @@ impl Host {
         self.hosts.first.store(self.index, Ordering::Relaxed);
     }
 
-    /// Makes the next connections try the server after this one first, unless they already try another server
-    /// first.
+    /// If connections try this server first, makes the next connections begin with the server that follows it
+    /// in the URL.
     pub fn leave(&self) {
         let next = (self.index + 1) % self.hosts.count;
         let _ = self.hosts.first.compare_exchange(self.index, next, Ordering::Relaxed, Ordering::Relaxed);

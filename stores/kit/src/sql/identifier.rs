@@ -25,7 +25,7 @@ impl Identifier {
     ///
     /// # Errors
     ///
-    /// `Configuration`, which names the `setting`, if the name has another form.
+    /// `Configuration` if the name has another form. The error names the `setting`.
     pub fn plain(setting: &str, name: &str, longest: usize) -> Result<Self, StoreError> {
         let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let begins_with_digit = name.starts_with(|c: char| c.is_ascii_digit());
@@ -54,7 +54,7 @@ impl Identifier {
         Self(format!("{}{suffix}", self.0))
     }
 
-    /// The name in these quotes, with each quote in it doubled.
+    /// The name with this quote before and after it. A quote inside the name is doubled.
     #[must_use]
     pub fn quoted(&self, quote: char) -> String {
         format!("{quote}{}{quote}", self.0.replace(quote, &String::from_iter([quote, quote])))

@@ -8,7 +8,7 @@ use crate::columns::Unreadable;
 
 /// The page with these rows. `name` reads the scope and the key of a row. For an empty page, the server may
 /// return one row without a record; for this row, `name` returns `None`. `record` reads the record of a row,
-/// with an empty value in place of its result, and the length of that result.
+/// with an empty value in place of its result. It also returns the length of the result.
 ///
 /// # Errors
 ///

@@ -17,7 +17,7 @@ const LEAST_TIME: Duration = Duration::from_millis(1);
 /// The tables of a store, and how to connect to them. `S` is the store's type for its servers.
 #[derive(Clone, Debug)]
 pub struct Settings<S> {
-    /// The servers, or why there are none.
+    /// The servers, or the error of their URL.
     pub source: Result<S, StoreError>,
     /// The main table, whose name is the prefix of all tables' names.
     pub table: String,

@@ -147,8 +147,8 @@ impl<S: Housekeeping> SharedStore<S> {
         }
     }
 
-    /// Answers a claim by a read, which costs the server less than a claim. `None` if the key has no result,
-    /// or if the read fails within half of the timeout.
+    /// Answers a claim by a read. `None` if the key has no result, or if the read fails within half of the
+    /// timeout.
     async fn replay(&self, key: &RecordKey, request: &Claim) -> Result<Option<protocol::Answer>, StoreError> {
         let begin = Instant::now();
         let record = match self.get(key).await {

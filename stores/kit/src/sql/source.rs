@@ -39,8 +39,8 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server. `options` returns the options for each connection, such as the current options of a pool,
-    /// whose owner may replace them.
+    /// One server. The store calls `options` for each connection. For example, the owner of a pool may
+    /// replace the pool's options.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
         Self::new(1, move |_| options())
     }

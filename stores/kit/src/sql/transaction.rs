@@ -43,9 +43,8 @@ pub fn recorded(
 /// The connection of the sqlx driver to which this transaction manager belongs.
 type Connection<M> = <<M as TransactionManager>::Database as Database>::Connection;
 
-/// Fails unless the savepoint of this depth is the innermost one. The savepoint may be gone: if a nested
-/// `begin` of sqlx 0.9 fails or is dropped, sqlx rolls back a level that this `begin` did not begin, or two
-/// levels.
+/// Fails unless the savepoint of this depth is the innermost one. The savepoint may be gone. If a nested
+/// `begin` fails or is dropped, sqlx 0.9 rolls back a level that this `begin` did not begin, or two levels.
 ///
 /// # Errors
 ///

@@ -212,8 +212,8 @@ pub(crate) async fn a_hanging_server_leaves_the_outcome_unknown(
 }
 
 /// Checks two rules about `purge_at`, the time at which a purge looks at a record. First, a renewal or a
-/// result changes `purge_at` only if the record then expires earlier than that. Second, a purge that comes
-/// before the record expires sets `purge_at` to the time at which it expires.
+/// result changes `purge_at` only if the record then expires before the old `purge_at`. Second, a purge that
+/// comes before the record expires sets `purge_at` to the time at which it expires.
 ///
 /// `sql` runs a statement. `table` is the store's table, which is empty. `longest` is an SQL expression for
 /// the ttl of a record that never expires; a purge must be able to add that ttl to a time.

@@ -4,7 +4,7 @@
 //! may share, because the setting could reach another client. If a pooler refuses or drops the settings of
 //! the startup message, the store assumes that the pooler shares its sessions between clients. Then each
 //! transaction sets its own settings, and no statement has a name, because a name could refer to another
-//! client's statement. To detect a pooler that drops the settings, the store sends a mark with them, and
+//! client's statement. To detect a pooler that drops the settings, the store sends a mark with them. It then
 //! checks on the new connection whether the mark arrived.
 
 use std::sync::Arc;

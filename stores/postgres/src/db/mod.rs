@@ -1,5 +1,5 @@
-//! Connections, names and layouts of tables, for the store and for crates that keep their own tables beside
-//! the records, as `idem-outbox` does.
+//! Connections, names and layouts of tables. The store uses them, and so do crates with their own tables
+//! beside the records, such as `idem-outbox`.
 //!
 //! This module knows nothing about records and messages.
 

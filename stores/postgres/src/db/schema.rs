@@ -113,7 +113,7 @@ impl Layout {
 
 /// The result of [`find`].
 struct Found {
-    /// The schema to use: the given one, or the one in which the connection creates tables.
+    /// The given schema, or else the schema in which the connection creates tables.
     schema: Option<String>,
     /// The schema in which the meta table was found, and the version in that table.
     meta: Option<(String, Option<String>)>,
@@ -175,8 +175,8 @@ async fn advance<N: Named>(
         let tables = Tables { schema, table: table.clone() };
         let versions = N::of(&tables).versions();
         let layout = Layout { tables, versions };
-        // If the layout is ready, nothing is locked or created, so that a user without the right to create
-        // tables can use existing ones.
+        // If the layout is ready, nothing is locked or created. So a user without the right to create tables
+        // can use existing tables.
         let state = match (found.version(&layout)?, must_exist) {
             (Some(version), _) if version == layout.version() => State::Ready,
             (Some(newer), _) if newer > layout.version() => {
@@ -206,8 +206,8 @@ async fn advance<N: Named>(
 }
 
 /// Looks for the layout in one exchange, to keep a cold start over a slow network short. Without a given
-/// schema, looks for the meta table by its bare name, so it may find a meta table in another schema of the
-/// search path.
+/// schema, looks for the meta table by its bare name. So the meta table may be in any schema of the search
+/// path.
 async fn find(
     connection: &mut PgConnection,
     schema: Option<&Identifier>,
@@ -246,7 +246,7 @@ async fn find(
 }
 
 impl Found {
-    /// The version of the layout in this schema.
+    /// The version of the layout in the schema of `layout`; `None` if this schema has no meta table.
     fn version(&self, layout: &Layout) -> Result<Option<i64>, StoreError> {
         match &self.meta {
             Some((there, version)) if there == layout.tables.schema.as_str() => {
@@ -279,8 +279,8 @@ impl Found {
         })
     }
 
-    /// Warns of a second table, because two roles with different search paths would each use their own table,
-    /// and duplicates would run.
+    /// Warns of a second table. Two roles with different search paths would each use their own table, and
+    /// duplicates would run.
     fn warn_of_another(&self, older: Option<i64>, layout: &Layout) {
         if let (None, Some(schema)) = (older, self.elsewhere()) {
             tracing::warn!(
@@ -383,7 +383,7 @@ async fn execute(connection: &mut PgConnection, statements: String) -> Result<()
     connection.execute(AssertSqlSafe(statements)).await.map(drop).map_err(|error| failed(&error))
 }
 
-/// Builds the indexes of a version while processes run, and then records the version.
+/// Builds the indexes of a version, and then records the version. Other processes continue to work meanwhile.
 async fn build_indexes(connector: &Connector, layout: &Layout, version: usize) -> Result<(), StoreError> {
     let mut session = connector.connect().await?;
     let connection = session.connection();

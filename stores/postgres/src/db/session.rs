@@ -36,8 +36,8 @@ where
 pub struct Session {
     connection: PgConnection,
     usage: Use,
-    /// The session's name on the server. `None` behind a pooler, which has its own sessions and limits them
-    /// itself.
+    /// The session's name on the server. `None` behind a pooler, because the pooler owns the session and
+    /// limits the number of its sessions.
     name: Option<String>,
     /// The statements that begin each transaction, if a pooler shares the server's sessions between its
     /// clients.

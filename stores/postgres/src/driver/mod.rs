@@ -1,9 +1,9 @@
 //! The drivers in whose transactions the store and the outbox write. A further driver needs the
 //! implementation of one trait, about a page of code.
 //!
-//! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of anything that implements
-//! [`DriverTransaction`], or that dereferences mutably to such a type (an object of a pool, a wrapper of your
-//! own):
+//! `transaction = tx` and `Outbox::enqueue` of `idem-outbox` take a `&mut` of any type that implements
+//! [`DriverTransaction`]. They also take types that dereference mutably to such a type, as an object of a
+//! pool or your own wrapper:
 //!
 //! | driver | feature | `tx` is a `&mut` of |
 //! |---|---|---|
@@ -104,7 +104,7 @@ pub trait DriverTransaction: Send {
 
 /// A row in PostgreSQL's binary format.
 pub trait Row {
-    /// The bytes of a column, counted from 0; `None` where it is null.
+    /// The bytes of a column, counted from 0; `None` if the column is null.
     fn column(&self, index: usize) -> Option<&[u8]>;
 }
 
@@ -152,7 +152,7 @@ pub enum Parameter<'a> {
     Text(&'a str),
 }
 
-/// The name of a savepoint, which no other savepoint of this process has.
+/// The name of a savepoint. No other savepoint of this process has the same name.
 #[derive(Debug)]
 pub struct SavepointName(u64);
 

@@ -37,8 +37,7 @@ fn value(parameter: &Parameter<'_>) -> Value {
 
 /// A nested transaction, and a savepoint in it. If the nested transaction is dropped, the connection rolls
 /// back to the beginning of the nested transaction before the next statement. If a nested `begin` of the body
-/// fails or is dropped, SeaORM rolls back more than this `begin` began. The store notices that, because the
-/// savepoint is missing.
+/// fails or is dropped, SeaORM rolls back too much. The store notices that, because its savepoint is missing.
 type Savepoint = Option<(DatabaseTransaction, SavepointName)>;
 
 macro_rules! transaction {

@@ -42,7 +42,7 @@ async fn a_server_that_takes_no_writes_replays_results_and_is_left_as_soon_as_an
         assert_eq!(errors.last().unwrap().kind(), StoreErrorKind::Unavailable);
     }
     read_only(&server, "reset default_transaction_read_only");
-    // On an older session, which is read-only, the claim would fail until the operation timeout.
+    // An older session is read-only. On such a session, the claim would fail until the operation timeout.
     grant(&store, "absent").await;
 }
 

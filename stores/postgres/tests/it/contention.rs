@@ -35,7 +35,7 @@ async fn a_record_locked_by_another_transaction_is_unavailable_and_delays_no_oth
     let mut error = locked.unwrap_err();
     let mut tries = 1;
     while error.is_outcome_unknown() && tries < 6 {
-        // The operation timeout ended during a try, which is rare, so the test tries again.
+        // Rarely, the operation timeout ends during a try. So the test tries again.
         error = store.complete(&names[0], &results[0]).await.unwrap_err();
         tries += 1;
     }

@@ -21,7 +21,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
         let completion = completion(grant(&store, &name).await, value.clone());
         let mut answer = store.complete(&key(&name), &completion).await;
         while answer.as_ref().is_err_and(|error| error.is_outcome_unknown()) {
-            // The operation timeout may end during a try, which is rare, so the test tries again.
+            // Rarely, the operation timeout ends during a try. So the test tries again.
             answer = store.complete(&key(&name), &completion).await;
         }
         match answer {

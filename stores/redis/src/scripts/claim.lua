@@ -1,9 +1,9 @@
 -- KEYS[1]: the record. ARGV: the first 20 bytes of a first grant (version, state, no result, flags, owner),
 -- lease, ttl (both in microseconds). Then follow arguments that have defaults; trailing defaults are left
--- out: fingerprint or '', '1' if the claim has a `recover`, the most attempts (0 for no limit), '1' to
--- replicate the answer even if nothing changes.
--- Returns the time of a first grant; or the old record, if the answer does not depend on the time; or {old
--- record, time}. From these the client computes the answer, by the protocol's own function.
+-- out: fingerprint or '', '1' if the claim has a `recover`, the most attempts (0 for no limit), '1' if a
+-- `WAIT` follows (see `unchanged.lua`). Returns the time of a first grant; or the old record, if the answer
+-- does not depend on the time; or {old record, time}. From these the client computes the answer, by the
+-- protocol's own function.
 local key, head = KEYS[1], ARGV[1]
 local old, policy, recovers = redis.call('GET', key), string.byte(head, FLAGS_FROM) % FLAG_FINGERPRINT, ARGV[5] == '1'
 local settles = recovers and policy == FLAG_IN_DOUBT
@@ -21,8 +21,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local lease, ttl, asked = now + ARGV[2], ARGV[3] + 0, ARGV[4] or ''
 
--- The usual case comes first, and does only what it needs. It formats the expiry as text, because otherwise
--- the server writes the number with seventeen digits, which takes a third as long as the SET. Redis drops a
+-- The usual case comes first, and does only what it needs. It formats the expiry as text. Otherwise the
+-- server would write the number with seventeen digits, which takes a third as long as the SET. Redis drops a
 -- key in the millisecond after `PXAT`, or at once if that time is not in the future.
 local ahead = now / 1000 + 1
 if not old and policy == 0 then

@@ -1,6 +1,6 @@
 -- KEYS[1]: the record. ARGV: owner and fence, the first 3 bytes of the new record (version, state, kind of
--- result), ttl in microseconds, result, '1' to replicate the answer even if nothing changes.
--- Returns 1: done; 0: lost; -1: the value is not a record of this version.
+-- result), ttl in microseconds, result, '1' if a `WAIT` follows (see `unchanged.lua`). Returns 1: done; 0:
+-- lost; -1: the value is not a record of this version.
 local key = KEYS[1]
 local old = redis.call('GET', key)
 if not old then return 0 end

@@ -1,9 +1,9 @@
--- KEYS[1]: the record. ARGV: owner and fence, position, the step after its length, '1' to replicate the
--- answer even if nothing changes.
--- Returns 1: recorded; 0: lost; -1: the value is not a record of this version; -2: the record has no room for
--- the step.
+-- KEYS[1]: the record. ARGV: owner and fence, position, the step after its length, '1' if a `WAIT` follows
+-- (see `unchanged.lua`). Returns 1: recorded; 0: lost; -1: the value is not a record of this version; -2: the
+-- record has no room for the step.
 local key = KEYS[1]
--- Steps may be large, so after the first bytes only the lengths of steps are read.
+-- Steps may be large. So after the first bytes, the script reads only the lengths of steps, and the step at
+-- `position` if there is one.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)

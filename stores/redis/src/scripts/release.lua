@@ -2,7 +2,8 @@
 -- unused, and an earlier run did nothing), pause in microseconds.
 -- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
+-- Steps may be large, so the script usually neither reads nor writes the later bytes of a large record. It
+-- does so only to remove the fingerprint.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -57,7 +58,7 @@ if cause == 'U' then
     flags, is_large, rest = flags - FLAG_FINGERPRINT, false, redis.call('GETRANGE', key, FINGERPRINT_TO, -1)
   end
 end
--- Without a pause the time is 0, so that the record is due by any clock, also by one that is set back
+-- Without a pause the time is 0. Then the record is due by any clock, even by a clock that is set back
 -- meanwhile.
 local retry_at = pause == 0 and 0 or now + pause
 local expires = math.max(now, retry_at) + ttl

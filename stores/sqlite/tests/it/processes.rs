@@ -1,7 +1,7 @@
 //! Tests of several processes on one file, and of processes that are killed.
 //!
-//! A test starts this binary again with only the test `child`, which acts as a child process if an
-//! environment variable says so.
+//! A test starts this binary again with only the test `child`. With an environment variable, that test acts
+//! as a child process.
 
 use crate::support;
 

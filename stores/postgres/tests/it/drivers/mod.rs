@@ -1,6 +1,6 @@
 //! `transaction = tx` and the outbox with each driver. The macro `cases` instantiates the same cases for each
-//! driver, also through a pooler in transaction mode. Only diesel-async does not work through such a pooler,
-//! because it names the statements that set up a connection, and runs them outside of a transaction.
+//! driver, also through a pooler in transaction mode. Only diesel-async does not work through such a pooler:
+//! it sets up a connection with named statements, outside of a transaction.
 
 mod bank;
 mod cases;
@@ -187,8 +187,8 @@ mod with_sea_orm {
     super::cases!(Bank::open, "may lose what the caller wrote");
     super::cases!(Bank::open, nested Fails Dropped);
 
-    /// The driver gives all its statements names, and the pooler makes its sessions forget the statements. So
-    /// the cache capacity is 0, which makes the driver forget the names.
+    /// The driver names all its statements, and the pooler makes its sessions forget these statements. With a
+    /// cache capacity of 0, the driver forgets the names, too.
     mod through_a_pooler_that_discards {
         use super::{Tx, commit, run};
 

@@ -30,7 +30,7 @@ pub async fn hasty(redis: &Redis) -> RedisStore {
     known(async || builder().connect().await).await
 }
 
-/// Completes this many keys, which are numbers after the prefix.
+/// Completes `count` keys. Each key is the prefix with a number after it.
 pub async fn complete_all(store: &RedisStore, prefix: &str, count: u32) {
     for number in 0..count {
         complete(store, &key(&format!("{prefix}{number}")), b"r").await;

@@ -41,8 +41,8 @@ pub fn number(path: &Path, query: &str) -> i64 {
     sqlite(path).query_row(query, (), |row| row.get(0)).unwrap()
 }
 
-/// Renames the files of a database in this folder that have these suffixes. The empty suffix is that of the
-/// database itself.
+/// Renames files of a database in this folder: those with these suffixes. The database itself has the empty
+/// suffix.
 pub fn rename(folder: &TempDir, from: &str, to: &str, suffixes: &[&str]) {
     for suffix in suffixes {
         let name = |stem: &str| folder.path().join(format!("{stem}.db{suffix}"));

@@ -53,8 +53,8 @@ async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
     }
 }
 
-/// Whether the error has a kind that only a person can mend, and says that the file is damaged or not idem's.
-/// The error must not blame a permission.
+/// Whether the error has a kind that only a person can mend, says that the file is damaged or not idem's, and
+/// does not blame a permission.
 fn is_about_damage(error: &StoreError) -> bool {
     let said = error.to_string();
     matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::CorruptRecord)
