@@ -24,7 +24,6 @@ const MOST_PREPARED: usize = 32;
 pub(crate) type Connector = sql::Connector<Opener>;
 pub(crate) type Source = sql::Source<MySqlConnectOptions>;
 
-/// The server of a URL.
 pub(crate) fn of_url(url: &str) -> Result<Source, StoreError> {
     // The driver accepts any scheme. The error does not repeat the text, which may be a password.
     if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
@@ -83,8 +82,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or_default()
     }
 
-    /// If the mode requires encryption, returns `Required`, even without TLS in the build: the driver then
-    /// refuses to connect.
+    /// If the server is on another machine and the mode requires encryption, returns `Required`, even without
+    /// TLS in the build: the driver then refuses to connect.
     fn encryption(options: &MySqlConnectOptions) -> Encryption {
         let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
         let mode = options.get_ssl_mode();
