@@ -45,7 +45,7 @@ impl Layer {
     }
 }
 
-/// A key of a layer, as its mark shows it.
+/// What a mark says about one key of a layer.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) number: u32,

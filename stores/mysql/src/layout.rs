@@ -7,7 +7,7 @@ use crate::text::Text as _;
 /// The comment that distinguishes the meta table from a table of another program.
 pub(super) const COMMENT: &str = "idem";
 
-/// The store's tables, as statements name them.
+/// The names of the store's tables. `records`, `steps` and `meta` are quoted for use in statements.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub(super) database: Identifier,

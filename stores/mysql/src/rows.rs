@@ -78,7 +78,7 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
     Ok(bytes)
 }
 
-/// The record in two columns: [`RECORD`] at the index `first`, and the result after it.
+/// Reads a record from two columns: [`RECORD`] at the index `first`, and the result after it.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     let words: Vec<&[u8]> = column::<&[u8]>(row, first, "state")?.split(|byte| *byte == b',').collect();
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;

@@ -214,7 +214,7 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
         drop(claiming);
         let (owner, grant) = granted(&store, &key("c")).await;
         renew(&store, &key("c"), owner, grant.fence).await;
-        // The operations for operators run in the caller's task, too.
+        // These operations run in the caller's task, too.
         assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
         assert_eq!(store.purge(100).await.unwrap(), 0);
         assert!(store.forget(&key("c")).await.unwrap());

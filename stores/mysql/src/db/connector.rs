@@ -39,7 +39,7 @@ pub(crate) fn of_pool(pool: &MySqlPool) -> Source {
     Source::current(move || pool.connect_options().as_ref().clone())
 }
 
-/// The database that the options name.
+/// The name of the database in the options.
 pub(crate) fn database(source: &Source) -> Result<String, StoreError> {
     let servers = source.bases();
     let database = servers.first().map(<Opener as sql::Opener>::database).filter(|name| !name.is_empty());

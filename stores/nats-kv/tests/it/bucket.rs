@@ -21,7 +21,7 @@ fn builder(nats: &Nats) -> NatsKvStoreBuilder {
     NatsKvStore::builder(&nats.url(), "records").clock_skew(Duration::ZERO)
 }
 
-/// A store with this operation timeout. Repeats an attempt to connect that takes longer than the timeout.
+/// A store with this operation timeout. Tries to connect several times, because one try may take longer.
 async fn impatient(nats: &Nats, timeout: Duration) -> NatsKvStore {
     for _ in 0..100 {
         if let Ok(store) = builder(nats).operation_timeout(timeout).connect().await {
