@@ -155,7 +155,6 @@ impl Shared {
         // The cache admits no entry that weighs more than the cache's share for frequently used entries.
         let admitted = bytes - bytes / 32;
         let least = bytes.div_ceil(entries.max(1) as u64).min(admitted).max(1);
-        // With zero entries, nothing may be cached.
         let bytes = if entries == 0 { 0 } else { bytes };
         Self {
             entries: cache(entries, bytes, Weight { least }),

@@ -63,7 +63,7 @@ impl<S> DigestedKeys<S> {
 /// The transform of a store with [`DigestedKeys`].
 #[derive(Clone)]
 pub struct KeyDigests {
-    /// An HMAC keyed with the secret, without any input.
+    /// An HMAC with the secret as its key, before any input.
     keyed: Hmac<Sha256>,
     /// Separate from the waiters of the inner store, because the same key names another record there.
     waiters: Waiters,

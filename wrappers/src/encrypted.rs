@@ -65,8 +65,8 @@ impl NumberedKey {
         Self { id, cipher: Aes256GcmSiv::new(key.into()) }
     }
 
-    /// The tag that the key gives for an empty text, with associated data that belong to no record. The tag
-    /// shows whether two keys are different, and reveals nothing else.
+    /// The check value is the tag of an empty text, with associated data that belong to no record. It shows
+    /// whether two keys are different, and reveals nothing else.
     fn mark(&self) -> Option<Mark> {
         let sealed = self.cipher.encrypt_inout_detached(
             &Nonce::from([0; NONCE]),
@@ -236,9 +236,9 @@ impl Transform for Encryption {
     }
 }
 
-/// A random nonce for a result. For a step, the nonce is derived from the record's key and the step's
-/// position, name and input. So a repeated request has the same bytes. The cipher tolerates a repeated nonce:
-/// the repetition only reveals that the same bytes were recorded at the same position.
+/// The nonce of a result is random. The nonce of a step is derived from the record's key and the step's
+/// position, name and input, so that a repeated request has the same bytes. The cipher tolerates a repeated
+/// nonce: the repetition only reveals that the same bytes were recorded at the same position.
 fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     match part {
         Part::Result(_) => rand::random(),
@@ -251,8 +251,8 @@ fn nonce(part: Part<'_>, bound: &[u8]) -> [u8; NONCE] {
     }
 }
 
-/// The associated data: which record and which part of it the bytes belong to. Each value is preceded by its
-/// length.
+/// The associated data: the record and the part of it to which the bytes belong. The length of each value
+/// precedes the value.
 fn bound_to(name: &RecordKey, part: Part<'_>) -> Vec<u8> {
     let mut data = Vec::with_capacity(128);
     let mut put = |bytes: &[u8]| {

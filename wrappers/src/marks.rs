@@ -17,7 +17,6 @@ use idem_core::defaults::LONGEST;
 use idem_core::protocol::{Claim, ClaimAnswer, Complete, CompleteAnswer, Owner, StoredResult, Verdict};
 use idem_core::{Key, RESERVED_SCOPES, RecordKey, Scope, Store, StoreError, StoreErrorKind};
 
-/// The scope of marks.
 pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one check of the marks may take.
@@ -46,10 +45,9 @@ impl Layer {
     }
 }
 
-/// A key of a layer, as its mark shows it.
+/// What a mark says about one key of a layer.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// The number of the key.
     pub(super) number: u32,
     /// A value that only this key gives, and from which the key cannot be computed.
     pub(super) check: String,
@@ -130,7 +128,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Writes a mark if the store has none, and returns the mark that the store has then.
+    /// Writes a mark, unless the store already has a mark with this name. Returns the mark in the store.
     async fn write<S: Store>(
         &self,
         store: &S,
@@ -158,7 +156,6 @@ impl Marks {
     }
 }
 
-/// Whether the record with this name is a mark.
 pub(super) fn is_mark(key: &RecordKey) -> bool {
     key.scope().as_str() == SCOPE
 }
@@ -191,7 +188,7 @@ fn mark_of(result: &StoredResult) -> Result<Mark, StoreError> {
     })
 }
 
-/// The layers between a mark's layer and the store, the outermost first.
+/// The layers between the layer of this mark and the store, beginning with the outermost.
 #[cfg(feature = "encryption")]
 pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     let value = result.and_then(parsed).unwrap_or_default();
@@ -199,8 +196,7 @@ pub(super) fn over(result: Option<&StoredResult>) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// A mark of an outer layer on its way to the store. This layer appends its own name to `over` and changes
-/// nothing else.
+/// Changes the mark of an outer layer on its way to the store: appends the name of this layer to `over`.
 pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     let Some(mut value) = parsed(result) else { return result.clone() };
     if let Some(over) = value["over"].as_array_mut() {
@@ -209,8 +205,8 @@ pub(super) fn through(layer: &str, result: &StoredResult) -> StoredResult {
     StoredResult::Value(value.to_string().into())
 }
 
-/// The marks that the store lacks, and whether the store has any of these marks. Fails if the store has a
-/// mark of another key.
+/// Returns the marks that the store lacks, and whether the store has at least one of `marks`. Fails if the
+/// store has a mark of this layer for another key.
 pub(super) async fn compare<'m, S: Store>(
     store: &S,
     layer: &Layer,

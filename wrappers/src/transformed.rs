@@ -25,15 +25,12 @@ use idem_core::{Store, Waiters};
     allow(dead_code, reason = "only what is sealed is bound to its place")
 )]
 pub(super) enum Part<'a> {
-    /// The result of the record.
     Result(Verdict),
     /// The result of a step.
     Step {
         /// How many steps are recorded before this step.
         position: u32,
-        /// The step's name.
         name: &'a str,
-        /// The fingerprint of the step's input.
         input: Option<Fingerprint>,
     },
 }

@@ -1,5 +1,5 @@
-//! Translates the client's errors to store errors. These say whether the operation may have been applied, and
-//! what to change.
+//! Translates the client's errors to store errors. A store error says whether the operation may have been
+//! applied, or what to change.
 
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::RequestId;

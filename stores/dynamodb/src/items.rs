@@ -22,7 +22,6 @@ use super::names::{Item, Names, RECORD, REVISION};
 /// and the names of all attributes.
 const OTHER_BYTES: usize = 6 * 1_024;
 
-/// How many bytes of a digest make a revision.
 const REVISION_BYTES: usize = 16;
 
 pub(super) struct Table {
@@ -38,7 +37,7 @@ impl Table {
 }
 
 /// The record's bytes and their revision. If one of the two is missing, the item belongs to another program.
-/// The returned bytes are then empty, and no record is empty.
+/// Then the returned bytes are empty, so that the store reports a corrupt record.
 fn version(item: &Item) -> Version<AttributeValue> {
     let bytes = item.get(RECORD).and_then(|value| value.as_b().ok());
     match (bytes, item.get(REVISION)) {
@@ -88,8 +87,8 @@ impl CompareAndSwap for Table {
             Some(seen) => {
                 request.condition_expression(unchanged()).expression_attribute_values(":seen", seen.clone())
             }
-            // The condition is that the key is free. An item of another program has no revision either, so a
-            // condition on the revision alone would overwrite that item.
+            // The condition is that no item has this key. The condition that the item has no revision would
+            // allow the request to overwrite an item of another program.
             None => request
                 .condition_expression("attribute_not_exists(#id)")
                 .expression_attribute_names("#id", &self.names.partition_key),

@@ -23,10 +23,10 @@ use items::Table;
 ///
 /// The first call of a key writes twice (claim, complete), and once more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise one refused conditional write. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
-/// not remember, it expects a result if most of its recent claims of such keys found one. A busy answer costs
-/// the same as a replay. DynamoDB charges a refused write as a write of the whole item. All steps of a record
-/// together have the size limit of one result.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For other keys, it
+/// expects a result if most of its recent claims of such keys found a result. A busy answer costs the same as
+/// a replay. DynamoDB charges a refused write as a write of the whole item. All steps of a record together
+/// have the size limit of one result.
 ///
 /// `list` and `purge` scan the table, which costs one read unit for each 4 KiB that they read. `purge` is
 /// never necessary: it deletes expired items that DynamoDB's own time to live has not deleted yet.
@@ -35,10 +35,10 @@ use items::Table;
 ///
 /// DynamoDB has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. These clocks must not differ by more than the declared
-/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew). The store adds this time before a lease counts as over
-/// or a record counts as expired. If the clocks differ by more, another worker may take over the claim of a
-/// live worker early. The late result of that live worker is still refused, because `complete` checks owner
-/// and fence.
+/// [`clock_skew`](DynamoDbStoreBuilder::clock_skew). The store adds this time to the end of each lease and to
+/// the expiry of each record. If the clocks differ by more, another worker may take over the claim of a live
+/// worker early. The late result of that live worker is still refused, because `complete` checks owner and
+/// fence.
 ///
 /// # Runtime
 ///

@@ -13,7 +13,6 @@ pub(super) const RECORD: &str = "idem_record";
 /// The attribute with the revision of the record's bytes.
 pub(super) const REVISION: &str = "idem_revision";
 
-/// An item, in the client's type.
 pub(super) type Item = HashMap<String, AttributeValue>;
 
 /// The names of a store's table and of its attributes.
@@ -23,8 +22,8 @@ pub(super) struct Names {
     pub(super) partition_key: String,
     /// For a table with a sort key: the name of the sort key, and its value in all records.
     pub(super) sort_key: Option<(String, String)>,
-    /// The time-to-live attribute, by which DynamoDB deletes items. Its value is in seconds since the Unix
-    /// epoch.
+    /// The name of the time-to-live attribute. It contains a time, in seconds since the Unix epoch. DynamoDB
+    /// deletes the item after this time.
     pub(super) time_to_live: String,
     /// The prefix of every partition key.
     pub(super) key_prefix: String,

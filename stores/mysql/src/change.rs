@@ -133,8 +133,8 @@ fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedS
     }
 }
 
-/// The answer that a claim would get. Writes nothing. If the record is now in doubt or exhausted, the row
-/// need not show it, because every later claim comes to the same decision.
+/// The answer that a claim would get. Writes nothing, even if the decision is that the record is in doubt or
+/// exhausted, because every later claim comes to the same decision.
 fn look(entry: &mut Entry<'_>, request: &Claim, now: Timestamp) -> Judged {
     if let Err(error) = entry.check() {
         return Some(Err(error));
@@ -160,8 +160,8 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Reads the record without a lock, and returns the claim's answer if [`unwritten`] finds one. Otherwise
-/// returns `None`, also if the operation is not a claim, or if `rest` may read no more.
+/// Reads the record of a claim without a lock, and returns what [`unwritten`] returns. Also returns `None` if
+/// the operation is not a claim, or if `rest` may read no more.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
@@ -177,8 +177,8 @@ pub(super) async fn without_writing<'t>(
     })
 }
 
-/// The answer to a claim that must not write, if the record shows it. If callers record in their own
-/// transactions, a locked record counts as held by the transaction of a caller.
+/// The answer to a claim that must not write; `None` if the record alone does not give the answer. If callers
+/// use transactions, a locked record that the claim could take counts as held by the transaction of a caller.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

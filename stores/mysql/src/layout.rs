@@ -7,7 +7,7 @@ use crate::text::Text as _;
 /// The comment that distinguishes the meta table from a table of another program.
 pub(super) const COMMENT: &str = "idem";
 
-/// The store's tables, as statements name them.
+/// The names of the store's tables. `records`, `steps` and `meta` are quoted for use in statements.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     pub(super) database: Identifier,
@@ -44,12 +44,10 @@ impl Names {
         )
     }
 
-    /// Reads the version of the layout.
     pub(super) fn version(&self) -> String {
         format!("SELECT value FROM {} WHERE name = 'schema_version' LIMIT 1", self.meta)
     }
 
-    /// Reads the comment of the meta table.
     pub(super) fn meta_comment(&self) -> String {
         let literal = |name: &Identifier| {
             let mut text = String::new();
@@ -75,7 +73,7 @@ impl Names {
         vec![self.tables()]
     }
 
-    /// Marks that the tables have this layout.
+    /// Stores the fact that the tables have this version of the layout.
     pub(super) fn reached(&self, version: usize) -> String {
         let meta = &self.meta;
         format!("UPDATE {meta} SET value = {version} WHERE name = 'schema_version' AND value < {version}")

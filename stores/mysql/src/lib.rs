@@ -3,7 +3,7 @@
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
 //! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
 //! records in a caller's transaction. `housekeeping` and `inspection` serve operators. `rows` translates
-//! records. `db` has connections, errors, names of objects and the migration.
+//! records. `db` has connections, errors and the migration of the tables.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -40,12 +40,10 @@ pub(super) const BLANK_CLOCK: Timestamp = Timestamp::from_micros(1 << 62);
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A record as it was read.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// The record without its steps. Its result is empty if `is_large`.
     pub(super) record: Record,
-    /// How many steps the record has.
     pub(super) steps: usize,
     /// Whether the record has a result that was not read.
     pub(super) is_large: bool,
@@ -67,7 +65,6 @@ pub(super) fn now(row: Option<&MySqlRow>, index: usize) -> Result<Timestamp> {
     column(row.ok_or(Unreadable("now"))?, index, "now").map(Timestamp::from_micros)
 }
 
-/// The bytes of these hexadecimal digits.
 fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]> {
     let (mut bytes, (pairs, rest)) = ([0; N], digits.as_chunks::<2>());
     if pairs.len() != N || !rest.is_empty() {
@@ -81,7 +78,7 @@ fn bytes_of<const N: usize>(digits: &[u8], name: &'static str) -> Result<[u8; N]
     Ok(bytes)
 }
 
-/// The record in two columns: [`RECORD`] at the index `first`, and the result after it.
+/// Reads a record from two columns: [`RECORD`] at the index `first`, and the result after it.
 pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     let words: Vec<&[u8]> = column::<&[u8]>(row, first, "state")?.split(|byte| *byte == b',').collect();
     let value = column::<Option<&[u8]>>(row, first + 1, "result")?;
@@ -107,7 +104,6 @@ pub(super) fn read(row: &MySqlRow, first: usize) -> Result<Row> {
     Ok(Row { record, steps, is_large, result_bytes })
 }
 
-/// The step in this column.
 pub(super) fn step(row: &MySqlRow, index: usize) -> Result<RecordedStep> {
     let bytes = column::<Vec<u8>>(row, index, "step")?;
     step_bytes::decode(bytes.into()).ok_or(Unreadable("step"))
@@ -180,7 +176,6 @@ pub(super) fn purge_at(record: &Record) -> Timestamp {
     }
 }
 
-/// The value of the column `result`.
 pub(super) fn result_of(record: &Record) -> Value<'_> {
     parts(record.result.as_ref()).1.map_or(Value::Null, Value::Bytes)
 }

@@ -12,7 +12,7 @@ pub(crate) struct Setting {
     pub(crate) connector: Connector,
     pub(crate) statements: Arc<Statements>,
     /// The text before a statement in a caller's transaction. With this text, the statement fails instead of
-    /// waiting for a lock, and the transaction stays open. Empty if the server has no such option.
+    /// waiting for a lock, and the transaction stays open. Empty if the server cannot do this.
     pub(crate) at_once: &'static str,
     /// The keys whose steps this process has recorded. A completion of such a key takes the long way (see
     /// `change`), because it must delete the steps.

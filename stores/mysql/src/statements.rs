@@ -94,7 +94,6 @@ impl Statements {
         text
     }
 
-    /// Reads one step of a record.
     pub(super) fn step(&self, key: &RecordKey, position: u32) -> String {
         let mut text = format!("SELECT step FROM {} WHERE ", self.names.steps);
         text.is_name(name(key));

@@ -139,7 +139,7 @@ impl Text for Prepared {
     }
 }
 
-/// Appends formatted text, which cannot fail.
+/// Appends formatted text. Writing to a `String` cannot fail.
 pub(super) fn add(text: &mut String, arguments: Arguments<'_>) {
     let _ = text.write_fmt(arguments);
 }

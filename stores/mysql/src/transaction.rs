@@ -29,8 +29,7 @@ const ROUNDS: usize = 8;
 const SPOIL: &str = "KILL CONNECTION_ID()";
 
 /// Reads whether the server rolls back the whole transaction if a statement does not get a lock. The
-/// statement runs on the caller's connection, because the caller's server may be another one than the
-/// store's.
+/// statement runs on the caller's connection, because the caller and the store may use different servers.
 const ENDS_TRANSACTIONS: &str = "SELECT @@innodb_rollback_on_timeout";
 
 /// Fails outside a transaction, because there a savepoint ends with its own statement.

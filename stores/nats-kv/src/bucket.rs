@@ -21,8 +21,8 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 /// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// Upper limit of the expiry in a request: 100 years. The server's number cannot hold much more. If a message
-/// needs a longer expiry, it gets none.
+/// A request contains an expiry only if it is shorter than this: 100 years. The server's integer type cannot
+/// hold much more. A message without an expiry stays until it is deleted.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) struct Bucket {
@@ -113,7 +113,7 @@ impl Bucket {
             ),
             PublishErrorKind::MaxAckPending => StoreError::unavailable("too many writes wait for JetStream"),
             kind => match code(error) {
-                // The text is left out, because it may name the subject.
+                // The server's text is left out, because it may contain the subject, and so the key.
                 Some(code) => {
                     StoreError::unavailable(format!("JetStream refuses the write, code {}", code.0))
                 }
@@ -206,8 +206,8 @@ impl CompareAndSwap for Bucket {
         let consumer =
             self.store.stream.create_consumer(walk).await.map_err(|error| failed(&error.kind()))?;
         let name = consumer.cached_info().name.clone();
-        // `fetch` returns only the messages that exist now. It must not wait for more, because the last
-        // messages may be deleted before they are read.
+        // `fetch` returns only the messages that exist now. A request that waits for `limit` messages could
+        // wait in vain, because the last messages may be deleted before they are read.
         let batch = consumer.fetch().max_messages(limit).messages().await;
         let mut messages = batch.map_err(|error| failed(&error.kind()))?;
         let mut listing = Listing { versions: Vec::new(), next: None };

@@ -17,7 +17,7 @@ use idem_store_kit::{own_runtime, retry};
 use crate::NatsKvStore;
 use crate::bucket::Bucket;
 
-/// How long the server keeps the marker of an expired key, which informs watchers of the bucket.
+/// How long the server keeps the marker of an expired key. The marker informs watchers of the bucket.
 const MARKERS: Duration = Duration::from_secs(1);
 
 /// The settings for a new [`NatsKvStore`].

@@ -19,16 +19,16 @@ pub use builder::NatsKvStoreBuilder;
 ///
 /// The first call of a key makes two requests (claim, complete), and one more for each step and each renewal.
 /// A replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
-/// not remember, it expects a result if most of its recent claims of such keys found one. A read of a record
-/// goes to the leader of the bucket, because the replicas may be behind.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For other keys, it
+/// expects a result if most of its recent claims of such keys found a result. A read of a record goes to the
+/// leader of the bucket, because the replicas may be behind.
 ///
 /// # Clock
 ///
 /// JetStream has no clock that a condition can use. The store uses the clocks of the calling machines for
 /// leases and expiry. These clocks must not differ by more than the declared
-/// [`clock_skew`](NatsKvStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
-/// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
+/// [`clock_skew`](NatsKvStoreBuilder::clock_skew). The store adds this time to the end of each lease and to
+/// the expiry of each record. If the clocks differ by more, another worker may take over the claim of a live
 /// worker early. The late result of that live worker is still refused.
 ///
 /// # Runtime

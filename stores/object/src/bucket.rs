@@ -54,7 +54,7 @@ impl Bucket {
         self.prefix.clone().join(&*name.scope).join(&*name.key)
     }
 
-    /// Reads an object. If its content is empty, the object counts as deleted.
+    /// Reads an object, even if it is empty. The callers treat an empty object as deleted.
     async fn read(&self, path: &Path) -> Result<Option<Version<UpdateVersion>>, StoreError> {
         let answer = match self.objects.get_opts(path, GetOptions::default()).await {
             Ok(answer) => answer,

@@ -29,21 +29,21 @@ const MAX_OBJECT_BYTES: usize = 8 * 1_024 * 1_024;
 ///
 /// The first call of a key makes two writes (claim, complete), and one more for each step and each renewal. A
 /// replay is one read if the process expects a result, otherwise a refused write and a read. The process
-/// remembers up to 8,192 keys with a result, and expects a result for each of them. For a key that it does
-/// not remember, it expects a result if most of its recent claims of such keys found one.
+/// remembers up to 8,192 keys with a result, and expects a result for each of them. For other keys, it
+/// expects a result if most of its recent claims of such keys found a result.
 ///
 /// # Clock
 ///
 /// An object store has no clock that a condition can use. The store uses the clocks of the calling machines
 /// for leases and expiry. These clocks must not differ by more than the declared
-/// [`clock_skew`](BucketStoreBuilder::clock_skew). The store adds this time before a lease counts as over or
-/// a record counts as expired. If the clocks differ by more, another worker may take over the claim of a live
+/// [`clock_skew`](BucketStoreBuilder::clock_skew). The store adds this time to the end of each lease and to
+/// the expiry of each record. If the clocks differ by more, another worker may take over the claim of a live
 /// worker early. The late result of that live worker is still refused.
 ///
 /// # Purge
 ///
 /// `object_store` offers no delete on a condition. So [`purge`](idem_core::Store::purge) empties the objects
-/// of expired records, and tags them `idem=expired`. Add a lifecycle rule to the bucket, which deletes the
+/// of expired records, and tags them `idem=expired`. Give the bucket a lifecycle rule that deletes the
 /// objects with this tag. No other rule may delete objects of the store.
 ///
 /// # Runtime

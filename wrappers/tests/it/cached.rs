@@ -157,7 +157,8 @@ async fn another_fingerprint_is_told_by_the_store() {
     assert_eq!(asked(&inner, &store, &with_print(1)).await, (first, false));
 }
 
-/// How many of these keys have a cached result, with which memory answers a claim while the store is down.
+/// How many of these keys have a cached result: the number of claims that are answered while the store is
+/// down.
 async fn kept(watched: &Watched, store: &impl Store, keys: &[RecordKey]) -> usize {
     watched.down(true);
     let answers = join_all(keys.iter().map(|key| async move { store.claim(key, &claim()).await })).await;

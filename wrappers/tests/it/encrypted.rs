@@ -89,7 +89,7 @@ async fn each_changed_or_missing_byte_is_found_and_nothing_runs_again() {
                 ("flipped", 4..8) => "not in the ring",
                 ("flipped", _) => MOVED,
                 (_, 4..36) => "cut off",
-                // From here on, the bytes are enough for all parts of an envelope.
+                // From this length on, the bytes have all parts of an envelope.
                 _ => MOVED,
             };
             assert!(error.contains(expected), "{what} at {at}: {error}");
@@ -115,7 +115,7 @@ async fn records_that_are_swapped_are_found() {
     for (key, verdict) in [
         (key("b"), Verdict::Completed),
         (of_scope("test.other", "a"), Verdict::Completed),
-        // Scope and key, written one after the other, are the same text as the record's.
+        // If scope and key were joined without their lengths, the text would be the same as for the record.
         (of_scope("test.seale", "da"), Verdict::Completed),
         (same_key, Verdict::Failed),
     ] {

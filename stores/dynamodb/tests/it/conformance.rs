@@ -11,7 +11,6 @@ use idem_test_servers::Aws;
 use idem_testing::conformance::{Profile, Subject};
 use support::client;
 
-/// Two stores on a new table.
 async fn subject(aws: Arc<Aws>, tables: Arc<AtomicUsize>) -> Subject {
     let name = format!("table-{}", tables.fetch_add(1, Ordering::Relaxed));
     // Both stores are on one machine, with one clock.

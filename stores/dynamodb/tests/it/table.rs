@@ -175,8 +175,7 @@ async fn a_record_in_flight_costs_one_unit_and_one_with_a_result_a_unit_for_each
         let touch = touch.return_consumed_capacity(ReturnConsumedCapacity::Total).send().await.unwrap();
         touch.consumed_capacity().unwrap().capacity_units().unwrap()
     };
-    // With the other attributes of a record, a result of 600 bytes costs one unit, and a result of 1 KiB
-    // costs two units.
+    // A write costs one unit for each KiB of the item. The item also contains the key and other attributes.
     for (bytes, item) in [(600, 1.0), (1_024, 2.0), (10_240, 11.0)] {
         let name = format!("{bytes:0>36}");
         let (owner, grant) = granted(&store, &key(&name)).await;
@@ -215,7 +214,7 @@ fn a_request_needs_nothing_of_the_callers_runtime() {
         drop(claiming);
         let (owner, grant) = granted(&store, &key("c")).await;
         renew(&store, &key("c"), owner, grant.fence).await;
-        // The operations for operators run in the caller's task, too.
+        // These operations run in the caller's task, too.
         assert!(!store.list(&List::default()).await.unwrap().records.is_empty());
         assert_eq!(store.purge(100).await.unwrap(), 0);
         assert!(store.forget(&key("c")).await.unwrap());

@@ -79,7 +79,7 @@ pub(crate) async fn run(
         let done = written(session, setting.statements.complete(lot)).await?;
         let done = done.map_or(0, |done| done.written(0));
         for place in places.iter().filter(|_| done > 0) {
-            // If not all were written, the operations stay without an answer, and each may have been written.
+            // If only some of the lot were written, no operation is answered, and each may have been written.
             if done == places.len() as u64 {
                 answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
             } else {
@@ -90,8 +90,9 @@ pub(crate) async fn run(
     Ok(answers)
 }
 
-/// Runs a statement. `None` if it failed, for example because another transaction has locked one of the rows.
-/// Then the long way finds out the state of the rows.
+/// Runs a statement. Returns an error if the connection is broken or the server takes no writes. Returns
+/// `None` after any other failure, for example because another transaction has locked one of the rows. Then
+/// the long way finds out the state of the rows.
 async fn written(session: &mut Session, statement: Prepared) -> Result<Option<Answers>, Failure> {
     match session.run_prepared(statement, Stage::Committing).await {
         Ok(done) => Ok(Some(done)),
@@ -213,7 +214,8 @@ mod tests {
             (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
         };
         for (lost, ttl, are_done, may_be_done, completed) in [
-            // Completions whose results might expire before their lot is repeated do not go into a lot.
+            // A completion with a short `ttl` does not go into a lot: its result might expire before the lot
+            // is repeated.
             (Some(3), Duration::ZERO, false, false, "0"),
             (Some(3), HOUR, false, true, "7"),
             // Now only one claim is in flight.

@@ -10,12 +10,10 @@ use idem_core::{RecordKey, StoreError};
 use idem_store_kit::columns::Unreadable;
 use idem_store_kit::sql::name;
 
-/// How many steps a record may have.
 const MOST_STEPS: usize = 65_536;
 /// Where the columns of a record begin in a row, after scope and key.
 const RECORD: usize = 2;
 
-/// The state of one key in a batch.
 pub(super) struct Entry<'k> {
     pub(super) key: &'k RecordKey,
     /// `None` if the server has no row; an error if the row cannot be read.
@@ -55,7 +53,7 @@ impl<'k> Entry<'k> {
         }));
     }
 
-    /// Returns an error if the row cannot be read.
+    /// Returns an error if the row cannot be read, unless the batch has deleted the row.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match &self.row {
             Some(Err(unreadable)) if self.record.is_none() && !self.has_changed => {

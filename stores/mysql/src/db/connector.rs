@@ -24,7 +24,6 @@ const MOST_PREPARED: usize = 32;
 pub(crate) type Connector = sql::Connector<Opener>;
 pub(crate) type Source = sql::Source<MySqlConnectOptions>;
 
-/// The server of a URL.
 pub(crate) fn of_url(url: &str) -> Result<Source, StoreError> {
     // The driver accepts any scheme. The error does not repeat the text, which may be a password.
     if !url.starts_with("mysql://") && !url.starts_with("mariadb://") {
@@ -40,7 +39,7 @@ pub(crate) fn of_pool(pool: &MySqlPool) -> Source {
     Source::current(move || pool.connect_options().as_ref().clone())
 }
 
-/// The database that the options name.
+/// The name of the database in the options.
 pub(crate) fn database(source: &Source) -> Result<String, StoreError> {
     let servers = source.bases();
     let database = servers.first().map(<Opener as sql::Opener>::database).filter(|name| !name.is_empty());
@@ -83,8 +82,8 @@ impl sql::Opener for Opener {
         options.get_database().unwrap_or_default()
     }
 
-    /// If the mode requires encryption, returns `Required`, even without TLS in the build: the driver then
-    /// refuses to connect.
+    /// If the server is on another machine and the mode requires encryption, returns `Required`, even without
+    /// TLS in the build: the driver then refuses to connect.
     fn encryption(options: &MySqlConnectOptions) -> Encryption {
         let is_local = options.get_socket().is_some() || network::is_this_machine(options.get_host());
         let mode = options.get_ssl_mode();

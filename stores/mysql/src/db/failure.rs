@@ -76,7 +76,7 @@ pub(crate) fn is_lock_wait(error: &Error) -> bool {
     has_number(error, &[number::LOCK_WAIT_TIMEOUT])
 }
 
-/// Whether the server has, or may have, rolled back the whole transaction with the statement.
+/// Whether the server may have rolled back the whole transaction, and not only the statement.
 pub(crate) fn may_end_transaction(error: &Error) -> bool {
     has_number(error, &[number::DEADLOCK, number::LOCK_WAIT_TIMEOUT, number::RECORD_CHANGED])
 }
@@ -121,7 +121,6 @@ fn is_unknown_at_commit(code: u16) -> bool {
     number::UNKNOWN_AT_COMMIT.contains(&code) || number::PROXY.iter().any(|range| range.contains(&code))
 }
 
-/// The error of an attempt to connect.
 pub(crate) fn of_connect(error: &Error) -> Refusal {
     Refusal::of_connect(error, |error| error.try_downcast_ref().map(refused))
 }
@@ -157,7 +156,6 @@ fn refused(error: &MySqlDatabaseError) -> StoreError {
     }
 }
 
-/// The error for a record that another transaction has locked.
 pub(crate) fn locked() -> StoreError {
     StoreError::unavailable("another transaction has the record locked; try again")
 }

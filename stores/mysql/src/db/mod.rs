@@ -1,4 +1,4 @@
-//! Connections, errors, names and the layout's migration. This module knows nothing about records.
+//! Connections, errors, and the migration of the tables. This module knows nothing about records.
 
 pub(crate) mod connector;
 pub(crate) mod failure;

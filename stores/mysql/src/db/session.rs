@@ -34,10 +34,10 @@ pub(crate) const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lo
 /// session, so the session is closed afterwards.
 const ALTERS: (&str, &str) =
     ("SET STATEMENT lock_wait_timeout = 1 FOR ", "SET SESSION lock_wait_timeout = 1; ");
-/// The end of a `WHERE` clause, with two conditions. First, the statement is a transaction of its own. In a
+/// The end of a `WHERE` clause, with two conditions. First, the statement is a transaction of its own; in a
 /// session without autocommit, this is false. Second, a replica gets the changed rows and not the statement's
-/// text, because on a replica these conditions could be false. The store checks both conditions when it opens
-/// a session. The statement checks them again, because a proxy may send the statement to another session.
+/// text, because these conditions could be false there. The store checks both conditions when it opens a
+/// session. The statement checks them again, because a proxy may send the statement to another session.
 pub(crate) const IS_ONE: &str = " AND @@in_transaction = 0 AND @@binlog_format <> 'STATEMENT'";
 /// Commits. Overrides the server's `completion_type`, which could begin another transaction or close the
 /// connection.
@@ -45,9 +45,9 @@ pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 /// Reads the server's version, and the defaults of a session.
 const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@innodb_rollback_on_timeout; \
      SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation', 'binlog_format')";
-/// With one of these settings, a session uses no prepared statements. The first is an isolation level, at
-/// which a statement reads uncommitted data. The second is a format of the binary log, with which the store's
-/// writes at `READ COMMITTED` fail.
+/// With one of these settings, a session uses no prepared statements. At the isolation level
+/// `READ-UNCOMMITTED`, a statement reads uncommitted data. With the format `STATEMENT` of the binary log, the
+/// store's writes at `READ COMMITTED` fail.
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
@@ -70,7 +70,6 @@ impl Answers {
     }
 }
 
-/// The properties of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
     pub(crate) version: String,

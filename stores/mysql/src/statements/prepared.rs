@@ -36,7 +36,7 @@ impl Completion<'_> {
     }
 }
 
-/// The rows, with the last one repeated until their number is a power of two.
+/// The rows, with the last row repeated until their number is a power of two.
 fn filled<T>(rows: &[T]) -> impl Iterator<Item = (usize, &T)> + Clone {
     let missing = rows.len().next_power_of_two() - rows.len();
     rows.iter().chain(rows.last().into_iter().flat_map(move |last| repeat_n(last, missing))).enumerate()

@@ -20,7 +20,6 @@ pub(crate) fn names_of(server: &MariaDb) -> Names {
     Names::new(&Identifier::existing(database), &Identifier::table("records").unwrap())
 }
 
-/// The settings of a store on this server.
 pub(crate) fn setting_of(server: &MariaDb) -> Setting {
     let statements = Arc::new(Statements::new(names_of(server)));
     let (timeout, max_age) = (Duration::from_secs(5), Duration::from_secs(60));

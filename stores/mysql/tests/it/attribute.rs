@@ -84,7 +84,7 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
         }
         Then::Nests { times, returns } => {
             for _ in 0..times {
-                // A `begin` that is dropped before its answer.
+                // Repeats `begin` until one is dropped before its answer.
                 while tx.begin().now_or_never().is_some() {}
             }
             if !returns {

@@ -52,7 +52,7 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
         let mut second = another.begin().await.unwrap();
         let (_, taking) = take(&other, &mut second, name).await;
         assert!(matches!(taking, Taking::Refused(ClaimAnswer::Busy { .. })), "{name}: {taking:?}");
-        // Keys near this key in the index. They would have to wait if the transaction had locked the gap
+        // Keys near this key in the index. Their callers would wait if the transaction had locked the gap
         // around its key.
         for neighbour in ["a", "neu", "new ", "newer", "expire", "expiree", "z"] {
             let free = format!("{neighbour}/{name}");

@@ -21,7 +21,7 @@ fn builder(nats: &Nats) -> NatsKvStoreBuilder {
     NatsKvStore::builder(&nats.url(), "records").clock_skew(Duration::ZERO)
 }
 
-/// A store that gives up after this time. Connecting may take longer.
+/// A store with this operation timeout. Tries to connect several times, because one try may take longer.
 async fn impatient(nats: &Nats, timeout: Duration) -> NatsKvStore {
     for _ in 0..100 {
         if let Ok(store) = builder(nats).operation_timeout(timeout).connect().await {
@@ -31,7 +31,6 @@ async fn impatient(nats: &Nats, timeout: Duration) -> NatsKvStore {
     panic!("the server accepts no connection");
 }
 
-/// The bucket, through a separate client.
 async fn bucket(nats: &Nats) -> kv::Store {
     let client = async_nats::connect(nats.url()).await.unwrap();
     jetstream::new(client).get_key_value("records").await.unwrap()

@@ -8,7 +8,6 @@ use idem_nats_kv::NatsKvStore;
 use idem_test_servers::Nats;
 use idem_testing::conformance::{Profile, Subject};
 
-/// Two stores on a new bucket.
 async fn subject(nats: Arc<Nats>, buckets: Arc<AtomicUsize>) -> Subject {
     let bucket = format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed));
     // Both stores are on one machine, with one clock.

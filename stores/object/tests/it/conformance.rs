@@ -31,7 +31,6 @@ mod on_s3 {
 
     use super::*;
 
-    /// Two stores on a new bucket.
     async fn subject(aws: Arc<Aws>, buckets: Arc<AtomicUsize>) -> Subject {
         let objects = bucket(&aws, &format!("bucket-{}", buckets.fetch_add(1, Ordering::Relaxed)));
         // Both stores are on one machine, with one clock. The timeout is long, because on a busy machine the

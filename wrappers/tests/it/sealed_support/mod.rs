@@ -51,7 +51,7 @@ pub(crate) async fn replayed(store: &impl Store, key: &RecordKey) -> (Verdict, S
     }
 }
 
-/// The bytes of a result that the store has.
+/// The bytes of the recorded result, as this store returns them.
 pub(crate) async fn stored(store: &impl Store, key: &RecordKey) -> Bytes {
     match store.get(key).await.unwrap().unwrap().result {
         Some(StoredResult::Value(bytes)) => bytes,

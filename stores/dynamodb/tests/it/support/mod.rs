@@ -18,7 +18,7 @@ pub fn client(aws: &Aws) -> Client {
     Client::from_conf(config.build())
 }
 
-/// The partition key of a key, in a store without a prefix.
+/// The partition key of the record `key` in the scope `test`, in a store without a prefix.
 pub fn id(key: &str) -> AttributeValue {
     AttributeValue::S(format!("test#{key}"))
 }
