@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     /// How many messages the partitions may hold together, including messages that wait for a retry. Each
     /// partition gets an equal share.
     pub(crate) held: usize,
-    /// If a partition's equal share is smaller than this number of messages, its share is this number.
+    /// Each partition may hold at least this many messages, even if its equal share is smaller.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,

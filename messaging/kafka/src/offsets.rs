@@ -13,7 +13,8 @@ pub(crate) type Partition = (String, i32);
 pub(crate) struct Place {
     pub(crate) partition: Partition,
     pub(crate) offset: i64,
-    /// The number of the partition's assignment to this worker when the message was delivered.
+    /// The number of the assignment in which the message was delivered. A partition may be assigned to this
+    /// worker several times.
     assignment: u64,
 }
 
@@ -49,7 +50,7 @@ impl Offsets {
         self.partitions.insert(partition, Track { assignment: self.assignments, ..Track::default() });
     }
 
-    /// Adds a message that arrived. `None` if its partition does not belong to this worker (any more).
+    /// Adds a message that arrived. `None` if the partition does not belong to this worker now.
     pub(crate) fn deliver(&mut self, partition: Partition, offset: i64) -> Option<Place> {
         let track = self.partitions.get_mut(&partition)?;
         track.open.insert(offset);

@@ -167,7 +167,7 @@ impl Delivery for Received {
         due().unwrap_or_default()
     }
 
-    /// The earlier deliveries that the header of a copy counts, plus this delivery. Deliveries to a worker
+    /// This delivery, plus the earlier deliveries, whose number a copy has in a header. Deliveries to a worker
     /// that died are not counted.
     fn deliveries(&self) -> Option<u32> {
         let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);

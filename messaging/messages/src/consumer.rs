@@ -43,8 +43,10 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
 /// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
-/// messages, so an outage uses up no deliveries. If the consumer handles a duplicate of the message, the
-/// message waits until the duplicate's handler has ended.
+/// messages, so an outage uses up no deliveries.
+///
+/// If the call of a message is in flight in another handler of this consumer, the message waits until that
+/// handler has ended.
 ///
 /// All handlers run in the task of [`run`](Self::run). So nothing needs to be `Send` or `'static`, and the
 /// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler refuses to

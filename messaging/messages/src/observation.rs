@@ -79,7 +79,6 @@ impl Observation {
         self.held.as_ref().is_some_and(|held| held.free(&holds))
     }
 
-    /// The key of the last call, and the call's attempt, if the call was granted.
     pub(crate) fn last(&self) -> Option<(RecordKey, Option<u32>)> {
         self.calls().last.clone()
     }

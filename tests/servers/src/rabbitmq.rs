@@ -111,7 +111,7 @@ fn name(port: u16) -> String {
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
     let mut command = Command::new(script());
     command
-        // Makes the started process the node itself, not the node's parent.
+        // Without this, the started process would be the node's parent, and not the node itself.
         .env("RUNNING_UNDER_SYSTEMD", "true")
         .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")

@@ -83,8 +83,8 @@ impl<R, E> Default for Batch<'_, R, E> {
 }
 
 impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
-    /// Processes ten groups at a time, has no deadline, and leaves rejected records to the queue's redrive
-    /// policy.
+    /// A batch without a deadline. It processes ten groups at a time, and leaves rejected records to the
+    /// queue's redrive policy.
     pub fn new() -> Self {
         Self::default()
     }
