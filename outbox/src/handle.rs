@@ -42,7 +42,7 @@ impl Outbox {
     /// messages do not exist either.
     ///
     /// In one topic, messages are published in the order of the calls of `enqueue`, even if the calls are in
-    /// different transactions. So call `enqueue` after the writes that the message is about: if two
+    /// different transactions. So call `enqueue` after the writes that the message is about. If two
     /// transactions change the same row, the order of their messages is then the order of their changes.
     ///
     /// If other open transactions have enqueued into the same topic, a relay does not publish the message at

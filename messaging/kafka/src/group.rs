@@ -70,7 +70,7 @@ impl Shared {
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
         // Paused partitions are resumed here and not after the next assignment. If a partition is resumed
-        // just after it was assigned, librdkafka may lose the answer with its start offset, and then never
+        // just after its assignment, librdkafka may lose the answer with the start offset. Then it never
         // fetches from the partition.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
         let mut done = TopicPartitionList::new();

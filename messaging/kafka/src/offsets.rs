@@ -85,10 +85,10 @@ impl Offsets {
         self.partitions.clear();
     }
 
-    /// The partitions to pause and the partitions to resume, so that each partition has an equal share of
-    /// `held`, but at least `least`.
+    /// Returns the partitions to pause, and then the partitions to resume.
     ///
-    /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
+    /// The share of each partition is an equal part of `held` messages, but at least `least`. A partition
+    /// that holds its share is paused. A paused partition is resumed when half of its share is free.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
         let (mut pause, mut resume) = (Vec::new(), Vec::new());

@@ -111,8 +111,8 @@ macro_rules! broker_methods {
             ///
             /// # Errors
             ///
-            /// Returned only before the first message, if the broker cannot be reached, or if something that
-            /// the source needs is missing or has wrong settings. Later failures are reported as events and
+            /// Returned only before the first message: the broker cannot be reached, or something that the
+            /// source needs is missing or has wrong settings. Later failures are reported as events and
             /// counted in the summary.
             ///
             /// # Cancellation

@@ -126,8 +126,8 @@ pub(super) async fn settled(
 }
 
 /// Returns the bound if all transactions that the topic waited for have ended. Otherwise returns the wait for
-/// the transactions that are still open, or `None` if the wait must begin again because the server was
-/// restarted.
+/// the transactions that are still open. The error `None` means that the server was restarted, so the wait
+/// must begin again.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

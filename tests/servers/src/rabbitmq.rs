@@ -50,8 +50,8 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
-    /// The number of messages in the queues whose names begin with `queues`, without dead letters but
-    /// including messages that were delivered and not acknowledged.
+    /// The number of messages in the queues whose names begin with `queues`. Counts messages that were
+    /// delivered and not acknowledged, but no dead letters.
     pub fn messages(&self, queues: &str) -> u64 {
         let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
         let counts = text.lines().filter_map(|line| line.split_once('\t'));
