@@ -144,7 +144,7 @@ impl Link {
         Ok(())
     }
 
-    /// Closes both connections. RabbitMQ then puts unacknowledged messages back into the queue at once.
+    /// Closes the connections. RabbitMQ then puts unacknowledged messages back into the queue at once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;
         self.publisher.close().await;
