@@ -63,8 +63,8 @@ impl OutboxBuilder {
         Self { settings: Settings::new(source, TABLE), notify: true }
     }
 
-    /// Makes [`connect`](Self::connect) create and migrate nothing. It then fails if the tables are missing
-    /// or have an older layout. For tools that read the outbox of another program.
+    /// With this setting, [`connect`](Self::connect) creates and migrates nothing. It fails if the tables are
+    /// missing or have an older layout. Use this for tools that read the outbox of another program.
     pub const fn must_exist(mut self) -> Self {
         self.settings.common.must_exist = true;
         self
@@ -109,8 +109,8 @@ impl OutboxBuilder {
     /// Whether the commit of a transaction that enqueues wakes the relays, by `NOTIFY`; true unless set.
     ///
     /// A server commits its transactions with a `NOTIFY` one after the other, even those of different
-    /// databases. It does not support `NOTIFY` in two-phase commits. If you enqueue in more than a few
-    /// hundred transactions a second, or in two-phase commits, set this to false and let the relays poll
+    /// databases. PostgreSQL does not support `NOTIFY` in two-phase commits. If you enqueue in more than a
+    /// few hundred transactions a second, or in two-phase commits, set this to false and let the relays poll
     /// often ([`poll_interval`](super::Relay::poll_interval)).
     pub const fn notify(mut self, notify: bool) -> Self {
         self.notify = notify;

@@ -29,7 +29,7 @@ pub enum OutboxError {
     /// A setting is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// The database failed. If `enqueue` returned this error, its transaction cannot be committed any more.
+    /// The database failed. If `enqueue` returned this error, the caller's transaction cannot be committed.
     #[error(transparent)]
     Database(#[from] StoreError),
 }

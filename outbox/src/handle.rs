@@ -42,12 +42,12 @@ impl Outbox {
     /// messages do not exist either.
     ///
     /// In one topic, messages are published in the order of the calls of `enqueue`, even if the calls are in
-    /// different transactions. So call `enqueue` after the writes that the message is about: if two
+    /// different transactions. So call `enqueue` after the writes that the message is about. If two
     /// transactions change the same row, the order of their messages is then the order of their changes.
     ///
-    /// If other transactions that have enqueued into the same topic are open, a relay does not publish the
-    /// message at once. It waits until all those have ended that were open when it first saw the message. The
-    /// message's own transaction does not wait for these transactions.
+    /// If other open transactions have enqueued into the same topic, a relay does not publish the message at
+    /// once. When the relay first sees the message, it notes these transactions, and waits until all of them
+    /// have ended. The message's own transaction does not wait for them.
     ///
     /// # Errors
     ///

@@ -129,8 +129,8 @@ impl Outbox {
     }
 
     /// Deletes published messages that have been kept long enough, at most `limit`, and returns how many it
-    /// deleted. Also deletes the rows of topics that have no pending message and were not served for an hour.
-    /// Call it from a periodic task; any number of processes may call it at once.
+    /// deleted. Also deletes the rows of topics that have no pending message, are not blocked, and were not
+    /// served for an hour. Call it from a periodic task; any number of processes may call it at once.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use super::message::Message;
 /// pass [`Message::id`] to a broker that deduplicates. After [`PublishErrorKind::Poison`] or the last of
 /// `max_attempts`, the relay sets the message aside instead.
 ///
-/// In one topic, messages are published one after the other. If the future of `publish` is dropped, it must
-/// stop publishing.
+/// In one topic, messages are published one after the other. If the relay drops the future of `publish`, the
+/// publisher must stop publishing the message.
 pub trait Publisher: Send + Sync {
     /// Publishes one message.
     ///

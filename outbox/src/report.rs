@@ -34,7 +34,8 @@ pub(super) fn set_aside(message: &Message) {
     of_message!(error, message, "set_aside", "set aside: look at it, and retry or discard it");
 }
 
-/// Reports how many open transactions have enqueued into the topic; 0 after a restart of the server.
+/// Reports how many open transactions have enqueued into the topic. The number is 0 if the server was
+/// restarted, because then the wait for them begins again.
 pub(super) fn held_back(topic: &str, transactions: usize) {
     count("held_back");
     tracing::debug!(
@@ -61,7 +62,6 @@ fn count(event: &'static str) {
     metrics::counter!("idem_outbox_events_total", "event" => event).increment(1);
 }
 
-/// Records how long a publisher took.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables, clippy::missing_const_for_fn))]
 pub(super) fn publish_took(time: Duration) {
     #[cfg(feature = "metrics")]

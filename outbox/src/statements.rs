@@ -218,7 +218,8 @@ impl Names {
         ))
     }
 
-    /// Deletes the rows of topics without a pending message. $1 how long a topic must be idle.
+    /// Deletes the rows of topics that have no pending message and are not blocked. $1 how long a topic must
+    /// be idle.
     pub(super) fn purge_topics(&self) -> Statement {
         let Names { messages, topics, .. } = self;
         query(format!(

@@ -15,7 +15,7 @@ pub(crate) struct Settings {
     /// How many messages the partitions may hold together, including messages that wait for a retry. Each
     /// partition gets an equal share.
     pub(crate) held: usize,
-    /// If a partition's equal share is smaller than this number of messages, its share is this number.
+    /// Each partition may hold at least this many messages, even if its equal share is smaller.
     pub(crate) least: usize,
     pub(crate) producer: FutureProducer,
     pub(crate) retry_topic: Option<String>,
@@ -70,7 +70,7 @@ impl Shared {
     fn revoke(&self, consumer: &BaseConsumer<Context>, partitions: &[Partition]) {
         let mut offsets = self.offsets();
         // Paused partitions are resumed here and not after the next assignment. If a partition is resumed
-        // just after it was assigned, librdkafka may lose the answer with its start offset, and then never
+        // just after its assignment, librdkafka may lose the answer with the start offset. Then it never
         // fetches from the partition.
         let _ = consumer.resume(&list(&offsets.paused(partitions)));
         let mut done = TopicPartitionList::new();

@@ -28,7 +28,6 @@ const READ: &str = "read the dead letters";
 /// The partitions that are not read completely, each with its end offset at the start of the redrive.
 type Ends = HashMap<i32, i64>;
 
-/// Redrives the letters of a topic.
 pub(crate) async fn redrive(
     config: ClientConfig,
     producer: FutureProducer,

@@ -53,8 +53,8 @@
 //!   out a letter before this offset, it copies the letter to the end of the topic. If the broker has no
 //!   committed offset for the group, a redrive reads all letters of the topic. The broker has none before the
 //!   first letter was sent back, and it forgets the offset after `offsets.retention.minutes` (7 days unless
-//!   set). So give the topic of the letters a shorter `retention.ms` and `segment.ms`; otherwise messages go
-//!   back a second time.
+//!   set). So the `retention.ms` and the `segment.ms` of the letters' topic must be shorter than this
+//!   time; otherwise messages go back a second time.
 //! - **`session.timeout.ms`** (45 s unless set): the partitions of a killed worker go to another worker only
 //!   after this time.
 //! - **Deliveries** are not counted by Kafka, so [`max_tries`](Consumer::max_tries) counts retries, but not

@@ -13,7 +13,8 @@ pub(crate) type Partition = (String, i32);
 pub(crate) struct Place {
     pub(crate) partition: Partition,
     pub(crate) offset: i64,
-    /// The number of the partition's assignment to this worker when the message was delivered.
+    /// The number of the assignment in which the message was delivered. A partition may be assigned to this
+    /// worker several times.
     assignment: u64,
 }
 
@@ -49,7 +50,7 @@ impl Offsets {
         self.partitions.insert(partition, Track { assignment: self.assignments, ..Track::default() });
     }
 
-    /// Adds a message that arrived. `None` if its partition does not belong to this worker (any more).
+    /// Adds a message that arrived. `None` if the partition does not belong to this worker now.
     pub(crate) fn deliver(&mut self, partition: Partition, offset: i64) -> Option<Place> {
         let track = self.partitions.get_mut(&partition)?;
         track.open.insert(offset);
@@ -84,10 +85,10 @@ impl Offsets {
         self.partitions.clear();
     }
 
-    /// The partitions to pause and the partitions to resume, so that each partition has an equal share of
-    /// `held`, but at least `least`.
+    /// Returns the partitions to pause, and then the partitions to resume.
     ///
-    /// A paused partition is resumed when half of its share is free. The partitions to pause come first.
+    /// The share of each partition is an equal part of `held` messages, but at least `least`. A partition
+    /// that holds its share is paused. A paused partition is resumed when half of its share is free.
     pub(crate) fn to_change(&self, held: usize, least: usize) -> [(bool, Vec<Partition>); 2] {
         let share = held.checked_div(self.partitions.len()).unwrap_or(held).max(least).max(1);
         let (mut pause, mut resume) = (Vec::new(), Vec::new());

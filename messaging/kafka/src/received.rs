@@ -167,8 +167,8 @@ impl Delivery for Received {
         due().unwrap_or_default()
     }
 
-    /// The earlier deliveries that the header of a copy counts, plus this delivery. Deliveries to a worker
-    /// that died are not counted.
+    /// This delivery, plus the earlier deliveries. A copy has their number in a header. Deliveries to a
+    /// worker that died are not counted.
     fn deliveries(&self) -> Option<u32> {
         let copies: u32 = header(self, DELIVERED).and_then(|number| number.parse().ok()).unwrap_or(0);
         Some(copies.saturating_add(1))

@@ -111,8 +111,8 @@ macro_rules! broker_methods {
             ///
             /// # Errors
             ///
-            /// Returned only before the first message, if the broker cannot be reached, or if something that
-            /// the source needs is missing or has wrong settings. Later failures are reported as events and
+            /// Returned only before the first message: the broker cannot be reached, or something that the
+            /// source needs is missing or has wrong settings. Later failures are reported as events and
             /// counted in the summary.
             ///
             /// # Cancellation
@@ -148,10 +148,10 @@ macro_rules! broker_methods {
                 $crate::list(self).await
             }
 
-            /// Sends the messages of dead letters back to where they were first sent, as new messages with
-            /// their own headers. Letters that arrive meanwhile are left for the next redrive. A dead letter
-            /// is removed after the broker has stored its message. So a redrive that is killed loses nothing,
-            /// but may send one message twice.
+            /// Sends the messages of dead letters back to the subject, topic or queue that they came from, as
+            /// new messages with their own headers. Letters that arrive meanwhile are left for the next
+            /// redrive. A dead letter is removed after the broker has stored its message. So a redrive that
+            /// is killed loses nothing, but may send one message twice.
             ///
             /// # Errors
             ///
@@ -235,9 +235,9 @@ pub trait Reader: Send {
     /// The message.
     type Message;
 
-    /// The next message. A reader requests no more messages from its broker than there is room for, because
-    /// the consumer can extend only messages that it holds. If there is no room left, the reader
-    /// may still return the messages that it requested before.
+    /// The next message. If the broker's messages must be extended, the reader requests no more messages than
+    /// there is room for, because the consumer extends only messages that it holds. If no room is left, the
+    /// reader may still return the messages that it requested before.
     fn next(&mut self, room: &Room) -> impl Future<Output = Result<Self::Message, BrokerError>> + Send;
 
     /// When the shutdown begins, gives back the messages that arrived and were not read. Handlers still run,

@@ -36,15 +36,17 @@ type Choose<E> = dyn Fn(&E, u32, Disposition) -> Disposition + Send + Sync;
 /// How the messages of a stream are handled.
 ///
 /// The handler runs for each message, and the message is settled as [`settle`](super::settle) says. If the
-/// handler returns the result of its idempotent call, the message is acknowledged only if that result was
-/// recorded, cannot be recorded (see [`Outcome::Unrecorded`](idem_runtime::Outcome)), or comes from an
-/// unprotected body. If a handler panics, only its own message is retried, up to
+/// handler returns the result of its idempotent call, the message is acknowledged only in these cases: the
+/// result is recorded, the result cannot be recorded (see [`Outcome::Unrecorded`](idem_runtime::Outcome)), or
+/// the body is unprotected. If a handler panics, only its own message is retried, up to
 /// [`max_tries`](Self::max_tries).
 ///
 /// While the store fails, the consumer keeps the messages that it has taken, tries them again with growing
 /// pauses (1 s to 30 s), and takes no more messages. It calls only [`Delivery::extend`] for the kept
-/// messages, so an outage uses up no deliveries. If the consumer handles a duplicate of the message, the
-/// message waits until the duplicate's handler has ended.
+/// messages, so an outage uses up no deliveries.
+///
+/// If the call of a message is in flight in another handler of this consumer, the message waits until that
+/// handler has ended.
 ///
 /// All handlers run in the task of [`run`](Self::run). So nothing needs to be `Send` or `'static`, and the
 /// future is `Send` if the stream, the handler and the [`Delivery`] are `Send`. If the compiler refuses to

@@ -1,7 +1,8 @@
 //! The keys of the calls that the handlers of one consumer or batch make.
 //!
-//! Owns the waiting inside one consumer or batch: a duplicate's handler runs again as soon as the first
-//! message's handler has ended, and does not wait for the end of a lease. This module knows no store.
+//! Owns the waiting inside one consumer or batch: if a duplicate finds its key in flight, its handler runs
+//! again as soon as the first message's handler has ended. It does not wait for the end of a lease. This
+//! module knows no store.
 
 use std::collections::HashMap;
 use std::pin::pin;

@@ -28,7 +28,6 @@ impl Lanes {
         Place { group, before, over }
     }
 
-    /// Ends a place.
     pub(super) fn leave(&mut self, place: Place) {
         let Place { group, over, .. } = place;
         drop(over);

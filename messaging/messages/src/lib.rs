@@ -1,8 +1,8 @@
 //! Decides how a consumer settles a message after the idempotent call for the message.
 //!
-//! Owns the vocabulary that all brokers share, and the one worker that makes a call for each message. This
-//! crate knows no broker: a [`Broker`] knows how to read messages, and a [`Delivery`] knows how to settle
-//! one. An observer of the engine's calls tells this crate the outcome of a call.
+//! Owns the terms that all brokers share, and the worker that runs a handler for each message. This crate
+//! knows no broker: a [`Broker`] knows how to read messages, and a [`Delivery`] knows how to settle one
+//! message. An observer of the engine's calls tells this crate the outcome of a call.
 //!
 //! Use the crate `idem-rs`, which re-exports all of this as `idem::message` and `idem::lambda`.
 
@@ -279,7 +279,7 @@ fn pause(attempt: u32) -> Duration {
     pauses(PAUSES).nth(before as usize).unwrap_or(PAUSES.1)
 }
 
-/// The pauses: the first one, then twice as long each time, up to the longest.
+/// Pauses that begin with `first` and double each time, up to `longest`.
 fn pauses((first, longest): (Duration, Duration)) -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(first), move |pause| Some((*pause * 2).min(longest)))
 }

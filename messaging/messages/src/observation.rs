@@ -54,8 +54,8 @@ impl Observation {
         HANDLER.try_with(Clone::clone).ok()
     }
 
-    /// Returns the output of `call`, how the last idempotent call inside it got its result, and how the last
-    /// idempotent call without a value ended.
+    /// Returns the output of `call`, and two facts about the idempotent calls inside it: how the last of them
+    /// got its result, and how the last of them without a value ended.
     pub(crate) async fn of_call<F: Future>(
         self: &Arc<Self>,
         call: F,
@@ -79,7 +79,6 @@ impl Observation {
         self.held.as_ref().is_some_and(|held| held.free(&holds))
     }
 
-    /// The key of the last call, and the call's attempt, if the call was granted.
     pub(crate) fn last(&self) -> Option<(RecordKey, Option<u32>)> {
         self.calls().last.clone()
     }

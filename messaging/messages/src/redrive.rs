@@ -155,9 +155,9 @@ pub async fn list<B: Broker>(broker: &B) -> Result<Vec<StoredLetter>> {
 }
 
 impl Redrive {
-    /// Sends the message of a letter to its origin by `send`, unless the filter leaves the letter out.
-    /// Returns whether the broker has stored the message, so that the letter can be removed. A broker's crate
-    /// calls this for each letter.
+    /// Sends a letter's message back, unless the filter leaves the letter out. `send` gets the origin of the
+    /// message. Returns whether the broker has stored the message, so that the letter can be removed. A
+    /// broker's crate calls this for each letter.
     ///
     /// # Errors
     ///

@@ -25,9 +25,8 @@ pub(crate) struct About {
     pub(crate) id: Option<String>,
     /// The key of the message's last idempotent call.
     pub(crate) key: Option<RecordKey>,
-    /// The queue that the message comes from.
     pub(crate) queue: Option<String>,
-    /// The broker.
+    /// The message's [`Delivery::SYSTEM`].
     system: Option<&'static str>,
     /// The error text of the last try. No event shows it, because it may be private.
     pub(super) error: Option<String>,
@@ -192,8 +191,8 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 
-/// When the first message of a queue arrives, creates the counters for alerts with the value 0. So an alert
-/// sees the first event of a kind as an increase.
+/// When the first message of a queue arrives, creates the counters that alerts watch, and sets them to 0. So
+/// an alert sees the first event of each kind as an increase.
 #[cfg(feature = "metrics")]
 pub(super) fn count_from_zero(begun: &Queues, queue: &Option<String>) {
     if !begun.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone()) {

@@ -1,7 +1,7 @@
 //! Requests to the broker about a message, while the message is in work and when it is settled.
 //!
-//! Owns the timeout of these requests, and the rules for which of them to repeat after an error of the
-//! broker. This module decides nothing about a message.
+//! Owns the timeout of these requests, and the rules for repeating them after an error of the broker. This
+//! module decides nothing about a message.
 
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;

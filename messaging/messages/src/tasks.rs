@@ -20,9 +20,9 @@ use idem_runtime::observer::{BackgroundWork, in_another_task};
 /// such a handler.
 ///
 /// Everything else is the same as without this function: limits, order, shutdown and settlement. If the
-/// consumer drops a handler, it gives the message back only after the handler has ended, or after 5 s if the
-/// handler blocks its thread for longer. The task does not get the program's task-locals, but it gets
-/// `tracing`'s span. Each message costs an additional task.
+/// consumer drops a handler, it gives the message back only after the handler has ended. But if the handler
+/// blocks its thread for more than 5 s, the consumer gives the message back after 5 s. The task does not get
+/// the program's task-locals, but it gets `tracing`'s span. Each message costs an additional task.
 ///
 /// # Panics
 ///

@@ -157,8 +157,7 @@ where
             let next = handling.await?;
             report::came_to(&span, next.word());
             drop(permit);
-            // The message counts as held from the first run that finds the store failing, until a run ends
-            // otherwise.
+            // If one run after another finds the store failing, the message stays held between these runs.
             held = matches!(next, Next::Hold(_)).then(|| held.unwrap_or_else(|| self.gate.hold()));
             match next {
                 Next::Behind(key) => {

@@ -13,7 +13,6 @@ use crate::received::copied;
 
 const FIND: &str = "find the dead letters";
 
-/// Redrives the letters of a subject.
 pub(crate) async fn redrive(jetstream: &Context, subject: &str, redrive: &mut Redrive) -> Result<(), Error> {
     let name = jetstream.stream_by_subject(subject).await.map_err(Error::at(FIND))?;
     let stream = jetstream.get_stream(&name).await.map_err(Error::at(FIND))?;

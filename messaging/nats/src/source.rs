@@ -26,8 +26,8 @@ pub struct Source {
 
 impl Source {
     /// `dead_letters` is the subject that rejected messages go to. A rejected message is acknowledged only
-    /// after a stream has stored its dead letter; without a stream for that subject, the message stays in its
-    /// own stream.
+    /// after a stream has stored its dead letter. If no stream has that subject, the message stays in its own
+    /// stream.
     pub fn new(jetstream: Context, consumer: PullConsumer, dead_letters: impl Into<String>) -> Self {
         let dead_letters = dead_letters.into();
         Self { jetstream, consumer, dead_letters, group_by: None }

@@ -15,9 +15,9 @@ use idem_messages::{Delivery as _, Reader, Room};
 use crate::Error;
 use crate::received::{Received, Shared};
 
-/// How long one request stays open; less if the consumer's `max_expires` is shorter. This time is short for
-/// the case that the server restarts. The server then forgets the request, and the client gives up the
-/// request only five seconds after this time.
+/// How long one request stays open; less if the consumer's `max_expires` is shorter. This time is short,
+/// because a server that restarts forgets the request, and the client gives up the request only five seconds
+/// after this time.
 const EXPIRES: Duration = Duration::from_secs(2);
 
 /// Reads messages from a consumer.

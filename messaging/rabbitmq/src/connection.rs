@@ -7,7 +7,6 @@ use lapin::Connection;
 
 pub(crate) const OPEN: &str = "open a channel";
 
-/// A function that opens a connection.
 pub(crate) type Connect = Arc<dyn Fn() -> BoxFuture<'static, lapin::Result<Connection>> + Send + Sync>;
 
 /// An exchange and a routing key to publish to.

@@ -58,8 +58,8 @@ pub(crate) fn text(properties: &BasicProperties, name: &str) -> Option<String> {
 }
 
 /// The properties of a copy, with the kept headers and the new headers. A new header replaces a kept header
-/// of the same name. The time to live and the priority are left out, because the queue that the copy goes to
-/// decides them.
+/// of the same name. The time to live is left out, because the queue that the copy goes to decides how long
+/// the copy stays. The priority is left out, too.
 pub(crate) fn copied(
     properties: &BasicProperties,
     is_kept: impl Fn(&str) -> bool,

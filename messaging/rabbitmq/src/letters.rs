@@ -39,8 +39,8 @@ impl Link {
         self.publisher.publish(&Route::queue(origin), &letter.delivery.data, properties).await
     }
 
-    /// Keeps a letter. If the letter has come back before, a copy replaces it, because a quorum queue drops a
-    /// message that comes back more often than the queue's `x-delivery-limit` allows.
+    /// Keeps a letter. If the letter has come back before, a copy replaces it. Otherwise it could be lost: a
+    /// quorum queue drops a message that comes back more often than the queue's `x-delivery-limit` allows.
     async fn keep(&self, letter: &BasicGetMessage) -> Result<(), Error> {
         if returns(&letter.delivery.properties) == 0 {
             return Ok(());

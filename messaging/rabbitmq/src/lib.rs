@@ -36,23 +36,26 @@
 //! # Delay queues
 //!
 //! RabbitMQ cannot delay a message, and expires only the first message of a queue. So there is one queue for
-//! each pause, such as `orders-after-1000ms`. The source declares each queue when a retry first needs it, as
-//! a quorum queue that dead-letters at least once: a message leaves the delay queue only after the message's
-//! own queue has confirmed it. If the message's queue is full or has no majority for a while, RabbitMQ
-//! repeats the transfer after `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set). A pause
-//! is rounded up to the next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min, 1 h, 6
-//! h and 24 h, so that no message waits behind a message with a longer pause. A pause of more than 24 h is
-//! shortened to 24 h. The user of the connection needs the permission to configure these names, because at
-//! the start the source declares the queue of the shortest pause, and checks the other queues that exist.
-//! Delay queues need RabbitMQ 3.10 or later.
+//! each pause, such as `orders-after-1000ms`, and no message waits behind a message with a longer pause. A
+//! pause is rounded up to the next of 0.1 s, 0.3 s, 1 s, 2 s, 5 s, 10 s, 30 s, 1 min, 2 min, 5 min, 15 min,
+//! 1 h, 6 h and 24 h. A pause of more than 24 h is shortened to 24 h.
+//!
+//! The source declares each queue when a retry first needs it. Each is a quorum queue that dead-letters at
+//! least once: a message leaves the delay queue only after the message's own queue has confirmed it. If the
+//! message's queue is full or has no majority for a while, RabbitMQ repeats the transfer after
+//! `dead_letter_worker_publisher_confirm_timeout` (3 minutes unless set).
+//!
+//! The user of the connection needs the permission to configure the names of all delay queues. At the start,
+//! the source declares the queue of the shortest pause, and checks the other delay queues that exist. Delay
+//! queues need RabbitMQ 3.10 or later.
 //!
 //! # Limits of RabbitMQ
 //!
 //! - **`consumer_timeout`** (30 minutes unless set): RabbitMQ closes a channel on which a message stays
 //!   unacknowledged for longer. A worker cannot extend this time, so a handler must end within it, including
 //!   the waits for a failing store and for refused dead letters.
-//! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) counts how often a message
-//!   was given back or came back from a dead worker, but not the copies of retries. Beyond the limit,
+//! - **`x-delivery-limit`** of a quorum queue (20 unless set, since RabbitMQ 4.0) limits how often a message
+//!   can be given back or come back from a dead worker. The copies of retries do not count. Beyond the limit,
 //!   RabbitMQ drops the message, or sends it to the queue's own dead-letter exchange.
 //! - **Redrive**: a message goes back to the queue of its worker. Its headers contain the exchange and the
 //!   routing key that it was first sent with.

@@ -144,7 +144,7 @@ impl Link {
         Ok(())
     }
 
-    /// Closes both connections. RabbitMQ then puts unacknowledged messages back into the queue at once.
+    /// Closes the connections. RabbitMQ then puts unacknowledged messages back into the queue at once.
     pub(crate) async fn close(&self) {
         close_connection(&self.connection).await;
         self.publisher.close().await;
@@ -162,9 +162,9 @@ fn rounded(after: Duration) -> u64 {
     DELAYS.into_iter().find(|delay| Duration::from_millis(*delay) >= after).unwrap_or(longest)
 }
 
-/// The arguments of a delay queue: its messages go to `queue` when they reach this age, and leave the delay
-/// queue after `queue` has confirmed them. A classic delay queue would lose a message that `queue` cannot
-/// take at that moment.
+/// The arguments of a delay queue. When its messages reach this age, they go to `queue`. They leave the delay
+/// queue only after `queue` has confirmed them. A classic delay queue would lose a message that `queue`
+/// cannot take at that moment.
 fn aging(age: u64, queue: &str) -> FieldTable {
     let mut arguments = FieldTable::default();
     let millis = i64::try_from(age).unwrap_or(i64::MAX);

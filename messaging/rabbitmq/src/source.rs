@@ -73,8 +73,8 @@ impl Source {
 
     /// How many unacknowledged messages RabbitMQ delivers to this worker. Unless set, RabbitMQ delivers as
     /// many as the consumer may hold, so that another worker can handle the other messages. With
-    /// [`group_by`](Self::group_by), set a higher number, because a group that waits for a retry can fill the
-    /// prefetch, and then stops the other groups. All these messages must be acknowledged within RabbitMQ's
+    /// [`group_by`](Self::group_by), set a higher number: otherwise one group that waits for a retry can use
+    /// up the number, and stop the other groups. All these messages must be acknowledged within RabbitMQ's
     /// `consumer_timeout`.
     pub fn prefetch(mut self, messages: u16) -> Self {
         self.prefetch = Some(messages.max(1));

@@ -53,8 +53,8 @@
 //! - **Retention** is 14 days at most. A dead letter of this crate is a new message, so its retention begins
 //!   anew. If SQS itself moves a message from a standard queue, the message keeps the time at which it was
 //!   first sent.
-//! - **120,000 messages in flight** on a standard queue, 20,000 on a FIFO queue: if so many are in flight,
-//!   SQS delivers no more until some are deleted.
+//! - **120,000 messages in flight** per queue: if so many messages are in flight, SQS delivers no more until
+//!   some of them are deleted or become visible again.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -93,9 +93,10 @@ impl<P: Publisher> Relay<P> {
         self
     }
 
-    /// The pause of a topic after a failure: `first`, doubled with each further failure up to `longest`, plus
-    /// a random time of at most the same length; 500 milliseconds and 1 minute unless set. Both are from 1
-    /// millisecond to 1 hour, and `longest` is at least `first`.
+    /// The pause of a topic after a failure. It begins with `first`, doubles with each further failure, and
+    /// grows up to `longest`. A random time of at most the same length is added. Unless set, `first` is 500
+    /// milliseconds and `longest` is 1 minute. Both are from 1 millisecond to 1 hour, and `longest` is at
+    /// least `first`.
     pub const fn backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.settings.first_pause, self.settings.longest_pause) = (first, longest);
         self

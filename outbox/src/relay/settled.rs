@@ -23,8 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The highest number of topics that a relay remembers. Topics that other relays have emptied count, too.
 const MOST_TOPICS: usize = 100_000;
 
-/// The prefix of the server's name for a transaction that was prepared for a two-phase commit. The name
-/// is not the transaction's earlier name, so a topic waits for every prepared transaction.
+/// The prefix of the name that the server gives to a transaction when it is prepared for a two-phase commit.
+/// This module cannot tell which earlier name the transaction had, so a topic waits for every prepared
+/// transaction.
 const PREPARED: &str = "-1/";
 
 /// The bound up to which no new message can appear.
@@ -81,12 +82,11 @@ pub(super) enum Settled {
     Nothing,
     /// All messages up to this bound.
     UpTo(Bound),
-    /// No message yet: this number of transactions is open (0 after a restart of the server). Look again
-    /// after this time.
+    /// No message yet, because this number of transactions is still open. The number is 0 if the server was
+    /// restarted, because then the wait begins again. Look again after this time.
     Open(usize, Duration),
 }
 
-/// Finds out which messages of a topic may be published.
 pub(super) async fn settled(
     outbox: &Inner,
     link: &Link,
@@ -126,8 +126,8 @@ pub(super) async fn settled(
 }
 
 /// Returns the bound if all transactions that the topic waited for have ended. Otherwise returns the wait for
-/// the transactions that are still open, or `None` if the wait must begin again because the server was
-/// restarted.
+/// the transactions that are still open. The error `None` means that the server was restarted, so the wait
+/// must begin again.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

@@ -47,9 +47,9 @@ pub(crate) async fn letters(queue: &impl Queue, number: usize) -> Vec<StoredLett
     letters
 }
 
-/// Two messages use up their attempts and become dead letters. The first is sent back after its record was
-/// forgotten, and is handled once. The other is first sent back while its record is kept, and the record
-/// refuses the message again. When its record was forgotten, it is handled, too.
+/// Two messages use up their attempts and become dead letters. For the first message, the redrive forgets the
+/// record, so the message is handled. For the second message, the first redrive keeps the record, so the call
+/// is refused again. The next redrive forgets the record, and the message is handled, too.
 pub(crate) async fn a_dead_letter_is_listed_sent_back_and_handled_once(queue: &impl Queue) {
     let (shop, store, is_open) = (Shop::default(), MemoryStore::new(), Arc::<AtomicBool>::default());
     let carries = || carries(&shop, &store, &is_open);

@@ -13,7 +13,8 @@ use crate::installed::{in_path_or, required};
 use crate::process::{PATIENCE, Recipe, Server, until};
 use crate::shared::{Shared, unique};
 
-/// The user id of Debian's `nobody`, because the servers refuse to run as root.
+/// The user id of Debian's `nobody`. If the tests run as root, the servers run as this user, because they
+/// refuse to run as root.
 const NOBODY: u32 = 65_534;
 
 /// The file with the certificate of a server with TLS, in its folder.
@@ -82,7 +83,8 @@ impl<E: Engine> DatabaseServer<E> {
         Self::with(&[E::FAST, settings].concat())
     }
 
-    /// Starts a server with these settings, and defaults for all others. The server waits for the disk.
+    /// Starts a server with these settings, and defaults for all others. Unless a setting says otherwise, the
+    /// server waits for the disk.
     pub fn with(settings: &[&str]) -> Self {
         Self::prepared(E::make_data, settings)
     }
@@ -131,8 +133,9 @@ impl<E: Engine> DatabaseServer<E> {
         }
     }
 
-    /// Waits until the server accepts statements or has ended. It accepts statements some time after it
-    /// listens. It ends if a process of the killed server still listens or still has the shared memory.
+    /// Waits until the server accepts statements, or has ended. Returns whether it accepts statements. A
+    /// server accepts statements only some time after it listens. It ends if a process of an earlier server
+    /// that was killed still listens or still has the shared memory.
     fn is_ready(&mut self) -> bool {
         let mut is_ready = false;
         until("the server is ready or has ended", || {

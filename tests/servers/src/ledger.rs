@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The length of each line with its end, in bytes. It divides the size of a page, so no line crosses the end
 /// of a page of the file. Otherwise a process that is killed while it writes could leave only the first part
-/// of its line, and the next process would write its line after that part.
+/// of its line. The next process would then write its line after that part.
 const LINE: usize = 64;
 
 /// A folder of such files.

@@ -1,7 +1,7 @@
-//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. A server ends
-//! when it is dropped or when the process that started it ends. Tests that neither kill nor configure a
-//! database server share one, and each test has its own database on it: `Postgres::shared`,
-//! `MariaDb::shared`.
+//! Real servers for tests and demos: each on a free port of 127.0.0.1, in a folder of its own. If a server is
+//! not shared, it ends when it is dropped or when the process that started it ends. Tests that neither kill
+//! nor configure a database server share one server (`Postgres::shared`, `MariaDb::shared`). Each of these
+//! tests has its own database on it.
 //!
 //! Owns processes, ports and folders. Depends on no client library, except the one for buckets. All calls
 //! block, except those of `meter` and `web`, which are async.

@@ -18,8 +18,8 @@ pub(crate) const TRIES: usize = 5;
 /// The longest time that a server may take to start or to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The ports for servers. They are below the ports that the system gives to clients, and to programs that ask
-/// for any port.
+/// The ports for servers. They are below the ports that the system itself chooses, for clients and for
+/// programs that ask for any port.
 const PORTS: Range<u16> = 10_000..32_000;
 
 pub(crate) type Recipe = Box<dyn Fn(u16, &Path) -> Command + Send + Sync>;
@@ -106,7 +106,6 @@ impl Server {
         }
     }
 
-    /// Whether the server's process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|ended| ended.is_some()))
     }
@@ -143,7 +142,6 @@ fn is_stopped(id: u32) -> bool {
     states.all(|state| state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
-/// Whether a process listens on this port.
 pub(crate) fn listens(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
@@ -193,7 +191,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The same command under `setpriv`, which makes the kernel end the process when its parent is gone, so a
+/// The same command under `setpriv`. With this, the kernel ends the process when its parent is gone, so a
 /// killed test leaves no server behind.
 fn with_parent(command: &Command, log: fs::File) -> Command {
     let mut wrapped = Command::new("setpriv");

@@ -50,8 +50,8 @@ impl RabbitMq {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.node.port())
     }
 
-    /// The number of messages in the queues whose names begin with `queues`, without dead letters but
-    /// including messages that were delivered and not acknowledged. Counts twice and returns the larger count,
+    /// The number of messages in the queues whose names begin with `queues`. Counts messages that were
+    /// delivered and not acknowledged, but no dead letters. Counts twice and returns the larger count,
     /// because a message may be on its way from one queue to another.
     pub fn messages(&self, queues: &str) -> u64 {
         let count = format!(
@@ -117,7 +117,7 @@ fn name(port: u16) -> String {
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
     let mut command = Command::new(script());
     command
-        // Makes the started process the node itself, not the node's parent.
+        // Without this, the started process would be the node's parent, and not the node itself.
         .env("RUNNING_UNDER_SYSTEMD", "true")
         .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")

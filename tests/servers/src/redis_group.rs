@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::process::{Server, free_port, until};
 use crate::redis::{Redis, program};
 
-/// Three masters that share the slots, without replicas.
+/// Three masters without replicas, which share the slots.
 pub struct RedisCluster(Vec<Server>);
 
 impl RedisCluster {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::process::{Recipe, TRIES, comes_to_listen, free_port, listens};
 
 /// Ends the server when nobody uses it. Its arguments: the files `gate`, `users` and `port`, the server's
-/// folder, and the server's command. If the script is killed, `setpriv` ends the server.
+/// folder, and the server's command. If the script is killed, the kernel ends the server (see `setpriv`).
 const SUPERVISOR: &str = r#"
 gate=$1 users=$2 port=$3 folder=$4; shift 4
 setpriv --pdeathsig KILL -- "$@" &
@@ -63,7 +63,6 @@ pub(crate) fn unique() -> String {
     format!("test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Starts the server, and returns its port.
 fn start(home: &Path, prepare: impl FnOnce(&Path), recipe: &Recipe) -> u16 {
     let folder = tempfile::Builder::new().prefix("idem-server-").tempdir().unwrap().keep();
     prepare(&folder);

@@ -109,7 +109,6 @@ impl Request {
 /// The fields of a message, in order, with names in lower case.
 type Fields = Vec<(String, Vec<u8>)>;
 
-/// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,

@@ -83,8 +83,8 @@ impl<R, E> Default for Batch<'_, R, E> {
 }
 
 impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
-    /// Processes ten groups at a time, has no deadline, and leaves rejected records to the queue's redrive
-    /// policy.
+    /// A batch without a deadline. It processes ten groups at a time, and leaves rejected records to the
+    /// queue's redrive policy.
     pub fn new() -> Self {
         Self::default()
     }
@@ -124,7 +124,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
     /// failed and left to the queue's redrive policy.
     ///
     /// On a FIFO queue, send a rejected record to another place, because the record's group waits until the
-    /// record is gone. Later messages of the group are delivered together with the record, so their delivery
+    /// record is gone. Later messages of the group are delivered together with the record. So their delivery
     /// counts rise, too, and they would follow the record to the dead-letter queue.
     ///
     /// On a stream (Kinesis, DynamoDB), set this function, because a stream has no redrive policy. If a

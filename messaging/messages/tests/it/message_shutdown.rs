@@ -18,7 +18,8 @@ async fn a_shutdown_begins_nothing_finishes_what_runs_and_gives_back_the_rest_in
     let texts = ["a1 5 a", "b1 4 b", "a2 ok a", "b2 ok b", "a3 ok a", "c ok", "never taken"];
     let summary = shop.consume_until(2, Consumer::new().concurrency(2).prefetch(6), &texts).await;
     // Messages of a group keep their order. So the consumer gives back a waiting message only after the
-    // running message of its group has ended; otherwise another consumer could handle the later one first.
+    // running message of its group has ended. Otherwise another consumer could handle the later message
+    // first.
     let expected =
         [(2, "back c"), (4, "ack b1"), (4, "back b2"), (5, "ack a1"), (5, "back a2"), (5, "back a3")];
     assert_eq!(shop.broker.told(), told(&expected));

@@ -26,8 +26,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// operation timeout.
 const BATCH_BYTES: i64 = 4 * 1024 * 1024;
 
-/// If a relay has died with this topic, this error is stored with a message before the publisher is called.
-/// If this relay dies, too, the error stays with the message.
+/// If the topic's previous relay died, this error is stored with a message before the publisher is called. If
+/// this relay dies, too, the error stays with the message.
 const WENT_AWAY: &str = "a relay died while it published this message, or one just before or after it";
 
 /// A topic that a worker has claimed.
@@ -153,7 +153,6 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Ok(Due { message, attempts, age })
     }
 
-    /// Publishes messages one after the other.
     async fn publish(
         &mut self,
         batch: Vec<Due>,
