@@ -16,7 +16,7 @@ use crate::act;
 use crate::error::{Error, Kind, Result};
 use crate::walk::Walk;
 
-/// How many other records of the operation are read at most.
+/// How many records with a result are read at most, to find out how results are kept.
 const NEIGHBOURS: usize = 5;
 
 /// How results are kept.

@@ -63,8 +63,9 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and
-/// repeats the request until there is a final answer. See the [crate](crate).
+/// A client that adds the header with the key to each `POST` and `PATCH`, and to each other request with a
+/// [`Key`](crate::Key) among its extensions, unless the request already has the header. It repeats these
+/// requests until there is a final answer. See the [crate](crate).
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
 /// [`Policy::retry_error`] decides otherwise.

@@ -51,8 +51,8 @@ impl Body {
     pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         match trailers {
             None => Self::new(Full::new(data)),
-            // Hides the length, because a server that knows the length of a body sends it in a header, and
-            // sends no trailers.
+            // If a server knows the length of a body, it sends the length in a header, and sends no trailers.
+            // So the length is hidden.
             Some(_) => Self::of_unsaid_length(data, trailers),
         }
     }

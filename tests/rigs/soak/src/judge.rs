@@ -79,7 +79,6 @@ impl Report {
         self.counts.get(what).copied().unwrap_or_default()
     }
 
-    /// All counts, by name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
         COUNTED.split(' ').map(|what| (what.to_owned(), self.count(what).into()))
     }
