@@ -62,7 +62,8 @@ where
             let response = self.inner.call(request);
             return Box::pin(async move { Ok(response.await?.map(Body::new)) });
         }
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the clone
+        // stays.
         let clone = self.inner.clone();
         let (mut inner, layer) = (replace(&mut self.inner, clone), self.layer.clone());
         Box::pin(async move {
