@@ -11,7 +11,7 @@ use tokio::task::{LocalSet, yield_now};
 
 /// Enough calls that the tables of the store's shards have the same size in each run, although each run
 /// spreads the calls over the shards at random.
-const CALLS: u64 = 100_000;
+const CALLS: u64 = 10_000;
 
 /// A body that does not end.
 async fn body(started: Rc<Cell<u64>>) -> Result<(), Error> {

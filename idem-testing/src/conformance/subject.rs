@@ -46,7 +46,7 @@ impl Profile {
 
     /// Runs only a sample: one in `one_in` of the thousands of short traces (the [`seed`](crate::seed) says
     /// which), and the same part of the other long checks. The other long checks are a random history, duels
-    /// (for at least 16 keys), races (of at least 100 callers) and the steps of one record (at least 200).
+    /// (for at least 16 keys), races (of at least 40 callers) and the steps of one record (at least 200).
     /// Use a sample for a server that takes long for each request, such as an emulator, and for a second path
     /// to a store that another test checks in full.
     ///
@@ -59,8 +59,13 @@ impl Profile {
 
     /// The kit runs one in this many cases.
     pub(super) fn one_in(&self) -> usize {
-        let set = std::env::var("IDEM_SAMPLE").ok().filter(|_| self.clock == Clock::Real);
-        let further: Option<NonZeroUsize> = set.and_then(|text| text.trim().parse().ok());
+        self.one_in_with(std::env::var("IDEM_SAMPLE").ok().as_deref())
+    }
+
+    /// The result of [`one_in`](Self::one_in) if `IDEM_SAMPLE` has this value.
+    pub(super) fn one_in_with(&self, sample: Option<&str>) -> usize {
+        let sample = sample.filter(|_| self.clock == Clock::Real);
+        let further: Option<NonZeroUsize> = sample.and_then(|text| text.trim().parse().ok());
         self.one_in * further.map_or(1, NonZeroUsize::get)
     }
 

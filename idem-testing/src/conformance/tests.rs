@@ -50,6 +50,16 @@ fn a_store_that_cannot_renew_is_found_by_the_shortest_trace() {
 }
 
 #[test]
+fn the_environment_takes_a_sample_for_stores_with_their_own_clock() {
+    let one_in = |profile: Profile, sample| profile.sample(2).one_in_with(sample);
+    assert_eq!(one_in(Profile::real_clock(), Some("4")), 8);
+    for sample in [None, Some("0"), Some("four")] {
+        assert_eq!(one_in(Profile::real_clock(), sample), 2);
+    }
+    assert_eq!(one_in(Profile::tokio_clock(), Some("4")), 2);
+}
+
+#[test]
 fn a_history_shows_its_end() {
     let history = History::default();
     for number in 0..100 {

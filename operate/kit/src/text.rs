@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
         let steers = c.is_control()
-            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if steers {
             safe.extend(c.escape_unicode());
         } else {
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn characters_that_control_a_terminal_are_escaped() {
         assert_eq!(safe("a\u{1b}[2Jb\nü"), "a\\u{1b}[2Jb\\u{a}ü");
-        assert_eq!(safe("x\u{202e}y"), "x\\u{202e}y");
+        assert_eq!(safe("x\u{202e}y\u{61c}"), "x\\u{202e}y\\u{61c}");
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl Engine for PostgresEngine {
         let version = Command::new(tool("postgres")).arg("--version").output().unwrap().stdout;
         copy_of_template(&String::from_utf8_lossy(&version), &folder.join("data"), |made| {
             let mut initdb = unprivileged(made, "initdb");
-            initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-D"]).arg(made.join("data"));
+            initdb
+                .args(["-U", "postgres", "-A", "trust", "--no-sync", "--wal-segsize=1", "-D"])
+                .arg(made.join("data"));
             initdb
         });
         give(folder);
@@ -45,6 +47,8 @@ impl Engine for PostgresEngine {
         let mut command = unprivileged(folder, "postgres");
         command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
         command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"]);
+        // By default a killed server leaves its shared memory behind, in `/dev/shm`.
+        command.args(["-c", "dynamic_shared_memory_type=mmap"]);
         command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
         let tls = folder.join(CERTIFICATE).exists().then_some("ssl=on");
         for setting in settings.iter().map(String::as_str).chain(tls) {

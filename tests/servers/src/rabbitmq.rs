@@ -51,12 +51,18 @@ impl RabbitMq {
     }
 
     /// The number of messages in the queues whose names begin with `queues`, without dead letters but
-    /// including messages that were delivered and not acknowledged.
+    /// including messages that were delivered and not acknowledged. Counts twice and returns the larger count,
+    /// because a message may be on its way from one queue to another.
     pub fn messages(&self, queues: &str) -> u64 {
-        let text = self.tell(&["list_queues", "--no-table-headers", "name", "messages"]);
-        let counts = text.lines().filter_map(|line| line.split_once('\t'));
-        let counts = counts.filter(|(queue, _)| queue.starts_with(queues) && !queue.ends_with("-dead"));
-        counts.map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+        let count = format!(
+            r#"Count = fun() -> lists:sum([Messages ||
+                [{{name, {{resource, _, queue, Name}}}}, {{messages, Messages}}]
+                    <- rabbit_amqqueue:info_all(<<"/">>, [name, messages]),
+                lists:prefix("{queues}", binary_to_list(Name)),
+                not lists:suffix("-dead", binary_to_list(Name))]) end,
+            max(Count(), Count())."#
+        );
+        self.tell(&["eval", &count]).trim().parse().unwrap()
     }
 
     /// Makes the node save the list of its queues. By itself it saves a new queue only after a while, and a

@@ -15,10 +15,10 @@ use idem_core::protocol::{
     ResolveAnswer, StoredResult, Verdict,
 };
 
-/// How many callers claim a key at once: `MANY` in a full run, and at least `HUNDRED` in a sample
+/// How many callers claim a key at once: `MANY` in a full run, and at least `FEW` in a sample
 /// (`Profile::sample`).
 const MANY: usize = 300;
-const HUNDRED: usize = 100;
+const FEW: usize = 40;
 
 /// Fails if a race has taken longer than two minutes, because then its workers make no progress.
 fn in_time(begin: Instant) -> Checked {
@@ -28,7 +28,7 @@ fn in_time(begin: Instant) -> Checked {
 /// Makes this claim for many new owners at once, and returns the answers.
 async fn asked_by_many(t: &Trial, key: &RecordKey, request: &Claim) -> Checked<Vec<ClaimAnswer>> {
     let answers = t
-        .race(t.profile.part_of(MANY, HUNDRED), |_, store| {
+        .race(t.profile.part_of(MANY, FEW), |_, store| {
             let (key, request) = (key.clone(), request.clone().with_owner(Owner::random()));
             async move { store.claim(&key, &request).await }
         })

@@ -53,10 +53,9 @@ impl Node {
         self.blocking(restart).await;
     }
 
-    /// How many messages are in a queue and its delay queues, including messages that a worker holds. Counts
-    /// twice and returns the larger count, because a message may be on its way from one queue to another.
+    /// How many messages are in a queue and its delay queues, including messages that a worker holds.
     pub(crate) async fn left(&self, name: &'static str) -> u64 {
-        self.blocking(move |node| node.messages(name).max(node.messages(name))).await
+        self.blocking(move |node| node.messages(name)).await
     }
 }
 

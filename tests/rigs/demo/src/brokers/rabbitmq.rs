@@ -104,9 +104,8 @@ impl Broker for OnRabbitMq {
 
     async fn waiting(&self) -> Result<u64, Failure> {
         match self.ready().await? {
-            // Only RabbitMQ's own tool counts the messages that workers hold. The tool runs twice, because
-            // during one count a message may be on its way from one queue to another.
-            0 => Ok(self.0.messages(ORDERS).max(self.0.messages(ORDERS))),
+            // Only RabbitMQ's own tool counts the messages that workers hold.
+            0 => Ok(self.0.messages(ORDERS)),
             ready => Ok(ready),
         }
     }
