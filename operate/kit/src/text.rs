@@ -10,8 +10,7 @@ use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
-/// Escapes control characters, and the characters that change the direction of text. The exception is U+061C
-/// (Arabic letter mark), which is not escaped.
+/// Escapes control characters, and the characters that change the direction of text.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {
