@@ -1,7 +1,7 @@
 //! The arms on an emulator of DynamoDB: code by hand, and this library. By hand, a fresh call is a
 //! conditional `PutItem` and a conditional `UpdateItem`, and a replay is a consistent `GetItem`. The speed of
-//! the emulator says nothing about the real service, but the ratios between the arms and the numbers of round
-//! trips do.
+//! the emulator says nothing about the real service. Only the ratios between the arms and the numbers of
+//! round trips do.
 
 use std::time::Duration;
 

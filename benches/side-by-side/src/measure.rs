@@ -1,5 +1,5 @@
 //! Measures the arms: they take turns in short rounds, so that other load on the machine affects all of them
-//! equally. The figures of an arm are those of its round with the median rate.
+//! equally. The figures of an arm are the figures of its round with the median rate.
 
 use std::time::{Duration, Instant};
 

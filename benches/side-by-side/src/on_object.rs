@@ -1,6 +1,6 @@
-//! The arms on an emulator of S3: this library, and code by hand. By hand, a fresh call is a put that creates
-//! the object and a conditional put that replaces it, and a replay is a get. The speed of the emulator says
-//! nothing about the real service, but the ratios between the arms do.
+//! The arms on an emulator of S3: this library, and code by hand. By hand, a fresh call has two puts: one
+//! creates the object, and a conditional put replaces it. A replay is a get. The speed of the emulator says
+//! nothing about the real service. Only the ratios between the arms do.
 
 use std::sync::Arc;
 use std::time::Duration;

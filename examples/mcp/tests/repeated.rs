@@ -1,4 +1,4 @@
-//! Tests of an agent that repeats its tool call after the server was killed. The MCP client is a real one.
+//! Tests of an agent that repeats its tool call after the server was killed. The tests use a real MCP client.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -12,8 +12,8 @@ use redis::streams::{
 };
 use redis::{AsyncCommands as _, RedisResult};
 
-/// How long a message stays with a worker that does not renew it. After that it goes to another worker. Also
-/// the longest pause before a retry.
+/// How long a message stays with a worker that does not renew it. After that time, the message goes to
+/// another worker. This is also the longest pause before a retry.
 pub const IDLE: Duration = Duration::from_secs(3);
 
 /// How many messages are fetched at once. If the consumer ends before it has begun to handle a fetched

@@ -30,8 +30,8 @@ async fn worker<B: Broker>(broker: &B, redis: &Redis, options: &[&str]) -> Resul
     Ok(lines)
 }
 
-/// Sends an order twice, another order once, and a message that is not an order, and lets the worker empty
-/// the queue. The message that is not an order is set aside, sent back, and set aside again.
+/// Sends an order twice, another order once, and a message that is not an order. Lets the worker empty the
+/// queue. The message that is not an order is set aside, sent back, and set aside again.
 async fn every_order_is_shipped_once<B: Broker>() -> Result<(), Failure> {
     let (broker, redis) = (B::start(&Setup::default()).await?, Redis::start());
     let (first, second) = (r#"{"id":1,"pieces":1}"#, r#"{"id":2,"pieces":1}"#);

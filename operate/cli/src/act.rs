@@ -1,9 +1,9 @@
 //! `idem resolve`, `idem forget` and `idem record`: the same code carries out a person's decision about one
 //! record or about many.
 //!
-//! The code chooses the records, checks the decision, asks the person, and settles each record only if it is
-//! still as it was shown (`record` needs a key that still has no record). It writes nothing before the person
-//! has confirmed, on the terminal or with `--yes`.
+//! The code chooses the records, checks the decision and asks the person. Before the person has confirmed, on
+//! the terminal or with `--yes`, the code writes nothing. It settles a record only if the record is still as
+//! it was shown. For `record`, the key must still have no record.
 
 use std::collections::HashSet;
 use std::time::Duration;

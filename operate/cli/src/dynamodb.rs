@@ -1,5 +1,5 @@
-//! Opens a DynamoDB table by its URL. The credentials, and the region unless the URL decides it, come from
-//! the sources that the AWS tools use.
+//! Opens a DynamoDB table by its URL. The credentials come from the sources that the AWS tools use. So does
+//! the region, unless the URL decides it.
 
 use std::time::Duration;
 

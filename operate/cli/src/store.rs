@@ -1,7 +1,7 @@
 //! Opens a store by its URL.
 //!
-//! Owns the forms of the URLs and knows nothing of commands. A URL may contain a password, so no error
-//! repeats it, and no type here implements `Debug`.
+//! Owns the forms of the URLs, and knows nothing about commands. A URL may contain a password, so no error
+//! repeats the URL, and no type here implements `Debug`.
 
 use idem_core::StoreError;
 use idem_runtime::DynStore;

@@ -84,8 +84,8 @@ impl Login {
         Self { token, is_local: false, origin: None, sessions: Mutex::default() }
     }
 
-    /// Refuses requests that came through a proxy, or whose host is not `localhost`, `127.0.0.1` or `[::1]`.
-    /// Use this method if the console listens on a loopback address without a proxy in front.
+    /// Refuses a request if it came through a proxy, or if its host is not `localhost`, `127.0.0.1` or
+    /// `[::1]`. Use this method if the console listens on a loopback address without a proxy in front.
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.is_local = true;

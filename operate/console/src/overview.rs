@@ -156,7 +156,6 @@ fn records(records: &[(Listed, Timestamp)], filter: &Filter) -> Markup {
     }
 }
 
-/// The audit trail as a table.
 pub(crate) fn trail(entries: &[Entry]) -> Markup {
     html! {
         @if entries.is_empty() { p { "Nobody has settled anything." } } @else {

@@ -36,8 +36,8 @@ impl Console {
         self
     }
 
-    /// Repeats a walk at most once a minute, unless this console has changed a record. For stores where a
-    /// walk costs money, such as DynamoDB.
+    /// Repeats a walk at most once a minute, unless this console has changed a record. Use this method for
+    /// stores where a walk costs money, such as DynamoDB.
     #[must_use]
     pub fn costly(mut self) -> Self {
         self.0.walks = Arc::new(Walks::new(self.0.access.clone(), FRESH_IF_COSTLY));

@@ -20,9 +20,9 @@ use crate::look::{Findings, Query};
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
 /// The same for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
-/// The next walk of a query starts only after this many times the duration of its last walk, so that the
-/// console does not read a large store all the time. Exceptions: this console has changed a record, or the
-/// last walk failed.
+/// After a walk of a query, the console pauses for at least this many times the walk's duration, so that it
+/// does not read a large store all the time. Exceptions: this console has changed a record, or the walk
+/// failed.
 const PAUSES: u32 = 4;
 /// How long a request waits for a walk.
 const PATIENCE: Duration = Duration::from_secs(5);

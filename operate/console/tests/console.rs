@@ -30,7 +30,7 @@ mod records;
 const HOST: &str = "127.0.0.1:7878";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// A store that counts the pages that walks read. A walk needs a permit for each page.
+/// A store that counts the pages read by walks. A walk needs a permit for each page.
 #[derive(Clone)]
 struct Watched {
     inner: MemoryStore,

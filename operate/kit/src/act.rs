@@ -132,7 +132,7 @@ impl Decision {
         matches!(self, Self::Record(..))
     }
 
-    /// Checks that the decision can be carried out on a record that is shown like this.
+    /// Checks that the decision can be carried out on the shown record.
     ///
     /// # Errors
     ///
@@ -231,8 +231,8 @@ async fn forget_unreadable(access: &Access, key: &RecordKey) -> Result<()> {
 }
 
 /// Puts a key in doubt. The key was shown in flight with an expired lease. If the record is still of the same
-/// attempt, this function claims the key as a caller without a `recover` would, and that claim puts the key
-/// in doubt.
+/// attempt, this function claims the key, as a caller without a `recover` would. This claim puts the key in
+/// doubt.
 async fn put_in_doubt(access: &Access, key: &RecordKey, shown: Seen) -> Result<Seen> {
     let store = &access.store;
     let record = store.get(key).await?.ok_or_else(absent)?;

@@ -1,8 +1,9 @@
-//! The audit trail: who settled which record, when and why. It is kept in the store of the records.
+//! The audit trail: who settled or revealed which record, when and why. It is kept in the store of the
+//! records.
 //!
-//! An entry is a separate record in the scope [`TRAIL`]. So the entry remains when the record is forgotten,
-//! and every store can keep it. An entry is started before the action, with a step, and completed after the
-//! action. If an entry is not completed, its outcome is unknown.
+//! An entry is a separate record in the scope [`TRAIL`]. So every store can keep entries, and an entry
+//! remains when the record is forgotten. An entry is started before the action, with a step, and completed
+//! after the action. If an entry is not completed, its outcome is unknown.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use crate::act;
 use crate::error::{Error, Kind, Result};
 use crate::walk::Walk;
 
-/// How many other records of the operation are read at most.
+/// How many records with a result are read at most, to find out how results are kept.
 const NEIGHBOURS: usize = 5;
 
 /// How results are kept.
@@ -68,8 +68,9 @@ pub fn with_steps(form: Form, record: &Record) -> Form {
 }
 
 /// How the results of this operation are kept, according to its records. The store's mark or other operations
-/// may also show that the results are encrypted. Only the operation itself can show that they are not
-/// encrypted, because two services may share a store, and only one of them may encrypt.
+/// may also show that the results are encrypted. Only records of the operation itself can show that its
+/// results are not encrypted. The reason is that two services may share a store, and only one of them may
+/// encrypt.
 ///
 /// # Errors
 ///

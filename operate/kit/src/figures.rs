@@ -186,7 +186,8 @@ pub struct Look {
     pub open: Vec<(Listed, Timestamp)>,
 }
 
-/// Counts the records of a walk, and keeps the first `rows` live records whose state `is_open`.
+/// Counts the records of a walk, and keeps the first `rows` live records for whose state `is_open` returns
+/// `true`.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use idem_core::protocol::{Owner, Record, State, Timestamp, is_live};
 use jiff::{RoundMode, SpanRound, Unit};
 use serde_json::{Value, json};
 
-/// Escapes the characters that control a terminal or the direction of text.
+/// Escapes control characters, and the characters that change the direction of text.
 #[must_use]
 pub fn safe(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut safe, c| {

@@ -54,7 +54,7 @@ impl<'s> Walk<'s> {
         Self { store, with_own, prefix: Prefix::default(), next: Some(first) }
     }
 
-    /// Leaves out records whose keys do not begin with this text.
+    /// Keeps only the records whose keys begin with this text.
     #[must_use]
     pub fn with_prefix(mut self, prefix: Prefix) -> Self {
         self.prefix = prefix;

@@ -60,8 +60,8 @@ impl Process {
 }
 
 /// Repeats the request until its key is free, and returns the answer. The key becomes free when the database
-/// server notices that the connection with the key is gone. The time limit is shorter than a lease, so the
-/// case fails if the key stays claimed until the end of a lease.
+/// server notices that the killed process is gone. The time limit is shorter than a lease, so the case fails
+/// if the key stays claimed until the end of a lease.
 async fn answer_when_free(address: SocketAddr) -> Answer {
     let begin = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! Poolers of PostgreSQL, its errors at a commit, the transactions of SeaORM, and a pool type of the user.
+//! Cases for PostgreSQL only: poolers, errors at a commit, the transactions of SeaORM, and a pool type of the
+//! user.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -15,8 +15,8 @@ use http_body_util::{BodyDataStream, StreamBody};
 use idem_http::{Body, BoxError};
 use tokio::sync::mpsc;
 
-/// Makes a body that may move to another thread. The stream stays on this thread, where a task reads it, one
-/// piece ahead of the body's reader.
+/// Makes a body that may move to another thread. The stream stays on this thread: a task reads the stream,
+/// one piece ahead of the body's reader.
 pub(crate) fn sendable<S, E>(stream: S) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + 'static,

@@ -36,7 +36,7 @@
 //!   [`Builder::on_crash`](idem_http::Builder::on_crash)). A handler's `Err` is a response, and its status
 //!   decides whether it is recorded.
 //! - There are no trailers.
-//! - If the body of a request is malformed, actix-web closes its connection. The request claims no key.
+//! - If the body of a request is malformed, actix-web closes the connection. The request claims no key.
 //! - A client that sends `Expect: 100-continue` gets `100 Continue` before this middleware sees its request.
 //! - A handler runs on the worker of its request. A server that stops ends its workers, and with them the
 //!   handlers whose clients have gone away. So drain before the server stops: [`Idempotency`] shows how.

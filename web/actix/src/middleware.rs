@@ -22,8 +22,8 @@ use crate::convert::{answered, failed, head, outgoing, response_of};
 
 /// Guards an application, a scope or a resource of actix-web with the `Idempotency-Key` header.
 ///
-/// Pass it to `wrap`. Middleware that you add *after* this one is outside of it, so add authentication after
-/// it.
+/// Pass it to `wrap`. Middleware that you add *after* this one is outside of this one. So add authentication
+/// after this one.
 ///
 /// A handler runs in a separate task on its worker, and continues when its client has gone away, unless the
 /// layer runs handlers in transactions. A server that stops ends its workers. So first stop accepting

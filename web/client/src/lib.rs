@@ -1,6 +1,6 @@
 //! The client's half of the `Idempotency-Key` header. Each logical request gets one key, which all its
 //! retries send, and the client interprets the server's answers. Use this crate with servers that have
-//! `idem::http`, and with all others that accept the header, such as Stripe, PayPal, Adyen and Square.
+//! `idem::http`, and with all other servers that accept the header, such as Stripe, PayPal, Adyen and Square.
 //!
 //! ```no_run
 //! # #[cfg(feature = "reqwest")]

@@ -51,8 +51,8 @@ impl Policy {
         Self::default()
     }
 
-    /// The defaults for Stripe: each 409 means that the first request is still in flight, so the request is
-    /// sent again, although the answer has no `Retry-After`.
+    /// The defaults for Stripe: each 409 means that the first request is still in flight. So the request is
+    /// sent again, even if the answer has no `Retry-After`.
     #[must_use]
     pub fn stripe() -> Self {
         Self { conflict_is_in_flight: true, ..Self::default() }

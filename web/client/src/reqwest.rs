@@ -13,8 +13,9 @@ use tokio::time::{sleep, timeout};
 use crate::Policy;
 use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
-/// Adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and repeats the
-/// request until there is a final answer. Pass it to `reqwest_middleware::ClientBuilder::with`. See the
+/// Sends a key with each `POST`, each `PATCH` and each other request with a [`Key`](crate::Key) among its
+/// extensions. If such a request already has the header of the key, that key is sent. Repeats these requests
+/// until there is a final answer. Pass it to `reqwest_middleware::ClientBuilder::with`. See the
 /// [crate](crate).
 ///
 /// Add it before middleware that must see every attempt, such as tracing and signatures. It replaces

@@ -63,8 +63,9 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that adds a key to each `POST`, each `PATCH` and each request with a [`Key`](crate::Key), and
-/// repeats the request until there is a final answer. See the [crate](crate).
+/// A client that sends a key with each `POST`, each `PATCH` and each other request with a [`Key`](crate::Key)
+/// among its extensions. If such a request already has the header of the key, that key is sent. The client
+/// repeats these requests until there is a final answer. See the [crate](crate).
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
 /// [`Policy::retry_error`] decides otherwise.
@@ -92,7 +93,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let clone = self.inner.clone();
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the clone
+        // stays.
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(send(inner, self.policy.clone(), request))
     }

@@ -51,8 +51,8 @@ impl Body {
     pub fn whole(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         match trailers {
             None => Self::new(Full::new(data)),
-            // Hides the length, because a server that knows the length of a body sends it in a header, and
-            // sends no trailers.
+            // If a server knows the length of a body, it sends the length in a header, and sends no trailers.
+            // So the length is hidden.
             Some(_) => Self::of_unsaid_length(data, trailers),
         }
     }
@@ -153,8 +153,8 @@ fn is_limit(error: &(dyn Error + 'static)) -> bool {
 /// Reads and discards the rest of a refused request's body in the background, up to a limit of bytes and a
 /// limit of time.
 ///
-/// Without this, a client that reads the response only after it has sent everything would find its connection
-/// reset.
+/// Some clients read the response only after they have sent everything. Without this function, their
+/// connections would be reset.
 pub(super) fn discard(mut body: Body) {
     let (false, Ok(runtime)) = (body.is_end_stream(), Handle::try_current()) else { return };
     let discarding = async move {

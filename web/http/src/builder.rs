@@ -140,8 +140,9 @@ impl<St: Store> Builder<St> {
     }
 
     /// Lets all clients share one set of keys. A client that sends another client's key and request gets that
-    /// client's response. If it sends the key with a request of its own, it gets 422 `key-reused`. Use this
-    /// method for an API with one client, or for an API whose responses all clients may see.
+    /// client's response. A client that sends another client's key with a different request gets 422
+    /// `key-reused`. Use this method for an API with one client, or for an API whose responses all clients
+    /// may see.
     pub fn shared_by_all_clients(mut self) -> Self {
         self.config.tenant = None;
         self.is_tenancy_set = true;
@@ -159,8 +160,8 @@ impl<St: Store> Builder<St> {
         self.operation(|operation| operation.ttl(ttl))
     }
 
-    /// How long at most a key stays claimed after its process died; 30 seconds unless set. The layer renews
-    /// the lease while the handler runs.
+    /// If a process dies, its keys stay claimed for at most this time; 30 seconds unless set. The layer
+    /// renews the lease while the handler runs.
     pub fn lease(self, lease: Duration) -> Self {
         self.operation(|operation| operation.lease(lease))
     }
@@ -176,9 +177,9 @@ impl<St: Store> Builder<St> {
     /// handler (408, 504), if the handler's service failed, or if the response broke off. With
     /// [`OnCrash::Rerun`], the default, the next request with the key runs the handler again, and
     /// [`recovered`](idem_runtime::Context::recovered) returns `true` in that run. With [`OnCrash::InDoubt`],
-    /// nothing runs again before an operator decides, and every 5xx counts as a crash, unless
+    /// nothing runs again before an operator decides. Then every 5xx counts as a crash, too, unless
     /// [`recording`](Self::recording), [`forget_status`](Self::forget_status) or the handler's own
-    /// [`Recording`] says otherwise.
+    /// [`Recording`] decides otherwise.
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.config.reruns = on_crash == OnCrash::Rerun;
         self.operation(|operation| operation.on_crash(on_crash))
@@ -311,10 +312,11 @@ impl<St: Store> Builder<St> {
         self
     }
 
-    /// The URI of the API's documentation of the header: how to use it, how long keys are kept and what the
-    /// problems mean. Every problem links to this URI. The problem's `type` is this URI, followed by `#`
-    /// (unless the URI ends with `#` or `/`) and the problem's [name](super::Problem::name). Unless set, the
-    /// link leads to the IETF draft and the `type` to the documentation of this module.
+    /// The URI of the page that documents the header for the clients of the API: how to use it, how long keys
+    /// are kept, and what the problems mean. Every problem links to this URI. The problem's `type` is this
+    /// URI, followed by `#` (unless the URI ends with `#` or `/`) and the problem's
+    /// [name](super::Problem::name). Unless set, the link leads to the IETF draft, and the `type` leads to
+    /// the documentation of this module.
     pub fn documentation(mut self, uri: impl AsRef<str>) -> Self {
         let documentation = Documentation::at(uri.as_ref());
         self.fault = documentation.is_none().then_some("the documentation must be a URI");

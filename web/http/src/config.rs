@@ -50,8 +50,8 @@ const _: () = assert!(LONGEST_TENANT + 1 + key::LONGEST <= MAX_KEY_BYTES);
 pub enum Recording {
     /// Keep the response, whatever its status is, unless it streams or is too large.
     Keep,
-    /// Treat the request as if the handler had not answered, because the response does not say what happened.
-    /// See [`Builder::on_crash`](super::Builder::on_crash).
+    /// Treat the handler as crashed, because the response does not say what happened. The client still gets
+    /// the response. See [`Builder::on_crash`](super::Builder::on_crash).
     Crash,
     /// Do not keep the response. The key is free again. The next request with the key must be the same
     /// request, and runs the handler.
@@ -162,8 +162,8 @@ pub(super) fn is_grpc_failure(headers: &HeaderMap) -> bool {
     headers.get("grpc-status").is_some_and(|status| status.as_bytes() != b"0")
 }
 
-/// Whether a response must not be read into memory, because it is a stream, or because the connection changes
-/// its protocol.
+/// Whether a response goes to the client without being read into memory: it is a stream, or the connection
+/// changes its protocol.
 fn streams(response: &response::Parts) -> bool {
     let value = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();

@@ -165,7 +165,6 @@ fn check<St: Store>(config: &Config<St>, head: &Parts) -> Result<(String, Option
     Ok((key, config.tenant(head)?))
 }
 
-/// Reads the whole body of a request.
 async fn whole(
     headers: &HeaderMap,
     body: Body,

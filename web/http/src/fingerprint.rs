@@ -26,12 +26,12 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// Which parts of a request must be the same under one key: method, path, query, content type and
 /// body, unless parts are left out.
 ///
-/// The path is the concrete path of the request's URI. With the feature `axum`, it is the path that the
-/// client sent, even if a `Router::nest` has removed a prefix. In a JSON body (`application/json`, `+json`),
-/// the order of members and white space do not matter under three conditions. The JSON is unambiguous (no two
-/// members of one name, no lone surrogate). All its numbers are integers of 64 bits. It has at most 50,000
-/// values. For a `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes
-/// count.
+/// The path is the path of the request's URI, not the pattern of its route. With the feature `axum`, it is
+/// the path that the client sent, even if a `Router::nest` has removed a prefix. In a JSON body
+/// (`application/json`, `+json`), white space and the order of members do not matter under three conditions.
+/// The JSON is unambiguous (no two members of one name, no lone surrogate). All its numbers are integers of
+/// 64 bits. It has at most 50,000 values. For a `multipart/*` body, the parts count, but not the boundary.
+/// For any other body, the bytes count.
 ///
 /// ```
 /// use idem::http::RequestFingerprint;

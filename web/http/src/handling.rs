@@ -57,9 +57,9 @@ impl<St: Store> Run<St> {
         Self { attempt, place, config, method, operation, span: Span::current() }
     }
 
-    /// Runs the handler, records its response, and returns what the client gets. This is the handler's
-    /// response, the response that another attempt has recorded, or a problem. The client gets a problem, for
-    /// example, if the handler panicked or took too long.
+    /// Runs the handler and records its response. Returns the handler's response, the response that another
+    /// attempt has recorded, or a problem. The client gets a problem, for example, if the handler panicked or
+    /// took too long.
     ///
     /// # Errors
     ///

@@ -17,13 +17,15 @@ const MOST_VALUES: usize = 50_000;
 const NUMBER: &str = "$serde_json::private::Number";
 
 /// The JSON of `body` with sorted members, without white space, and without the members at the pointers
-/// `left_out`. `None` if `body` is not JSON, if it could be read in two ways (two members of one name, a lone
-/// surrogate), if it has more than [`MOST_VALUES`] values, or if it has a number that is not an integer of 64
-/// bits.
+/// `left_out`.
 ///
-/// If members are left out, other numbers are allowed, too. Otherwise no member could be left out of a body
-/// that has a fraction. The other numbers are read as doubles, so two different numbers may become the same
-/// double.
+/// `None` in four cases: `body` is not JSON, has more than [`MOST_VALUES`] values, has a number that is not
+/// an integer of 64 bits, or could be read in two ways. There are two ways to read it if an object has two
+/// members of one name or the member [`NUMBER`], or if a text has a lone surrogate.
+///
+/// If `left_out` names a member, other numbers are allowed, too. Otherwise a member could not be left out of
+/// a body that has a fraction. The other numbers are read as doubles, so two different numbers may become the
+/// same double.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);

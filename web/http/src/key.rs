@@ -31,8 +31,8 @@ const BARE: MalformedKey = MalformedKey(
 /// The key in the header `Idempotency-Key` of a request, without its quotes and escapes; `None` if there is
 /// no such header.
 ///
-/// Call it from a handler that is not behind the layer and calls an idempotent function under the client's
-/// key. `"abc"` and `abc` are the same key.
+/// Use this function in a handler without the layer, to call an idempotent function under the client's key.
+/// `"abc"` and `abc` are the same key.
 ///
 /// ```
 /// use http::HeaderMap;

@@ -84,8 +84,8 @@ impl<St: Store> IdempotencyLayer<St> {
     ///
     /// | how the handler ends | what happens |
     /// |---|---|
-    /// | a response below 400 that is kept | one commit of the handler's writes and the response |
-    /// | a response from 400 on that is kept | the handler's writes are undone, and the response is recorded |
+    /// | a kept response below 400 | one commit of the handler's writes and the response |
+    /// | a kept response of 400 or above, or a kept gRPC failure | only the response is recorded |
     /// | a response that is not kept, such as a 5xx | a rollback: the key is free at once |
     /// | a panic, a broken body, `handler_timeout`, a client that goes away, a killed process | a rollback |
     /// | a response that streams or is too large | a rollback, and 500 `handler-failed` |
@@ -154,9 +154,9 @@ impl<St: Store> IdempotencyLayer<St> {
     /// method.
     ///
     /// The layer reads the tenant and the key from the request's head, and computes the fingerprint from head
-    /// and body. So before `begin`, add to the request the extensions that the functions in the layer's
-    /// settings read, such as the function of [`Builder::tenant`](super::Builder::tenant). If the future is
-    /// dropped, nothing stays claimed.
+    /// and body. The functions in the layer's settings, such as the function of
+    /// [`Builder::tenant`](super::Builder::tenant), may read the request's extensions. So set these
+    /// extensions before you call `begin`. If the future is dropped, nothing stays claimed.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -106,7 +106,7 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// The location ends with 48 hexadecimal digits: 32 are a digest of tenant and key, and 16 are a digest of
 /// the request. So someone who knows only a key cannot find the location. The service at the location needs
-/// the tenant, so put it behind the same authentication.
+/// the tenant, so put this service behind the same authentication.
 ///
 /// The work is a part of the handler. [`context`](idem_runtime::context) and steps can be used in the work,
 /// and `max_running` and `handler_timeout` (10 minutes unless set) include the work. The layer renews the

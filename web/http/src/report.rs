@@ -38,7 +38,8 @@ pub(super) fn answered(span: &Span, status: StatusCode) {
 
 /// Counts a request by its outcome, which is the name of a problem or one of these:
 ///
-/// - `handled`: the handler ran, and its response was to be kept, even if it could not be recorded;
+/// - `handled`: the handler ran, and its response was to be kept. Outside a transaction, this is also the
+///   outcome if the response could not be recorded;
 /// - `released`: the handler ran, and its response is not kept, so the key is free again or in doubt;
 /// - `replayed`: the client got the recorded response;
 /// - `accepted`: the client got a 202 for a long operation that another request has begun;

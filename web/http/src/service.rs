@@ -18,9 +18,9 @@ use idem_core::Store;
 /// client has gone away. A handler that was started under a key still continues, unless it is in a
 /// transaction.
 ///
-/// If a response is recorded or replayed, or could not be recorded, it has an
-/// [`Outcome`](idem_runtime::Outcome) as an extension, for services outside this one. The `Outcome` of a
-/// replay says which attempt made the response, and when.
+/// If a response is recorded or replayed, it has an [`Outcome`](idem_runtime::Outcome) as an extension, for
+/// services outside this one. Outside a transaction, a response that could not be recorded has one, too. The
+/// `Outcome` of a replay says which attempt made the response, and when.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S, St> {
     pub(super) inner: S,
@@ -62,7 +62,8 @@ where
             let response = self.inner.call(request);
             return Box::pin(async move { Ok(response.await?.map(Body::new)) });
         }
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the clone
+        // stays.
         let clone = self.inner.clone();
         let (mut inner, layer) = (replace(&mut self.inner, clone), self.layer.clone());
         Box::pin(async move {

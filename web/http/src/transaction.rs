@@ -34,8 +34,8 @@ pub(super) type Attach = Arc<dyn Fn(&Context, &mut Extensions) + Send + Sync>;
 ///
 /// # Errors
 ///
-/// A request without a transaction of this type is answered 500 `misconfigured`, and so is a request whose
-/// handler has already taken the transaction.
+/// The answer is 500 `misconfigured` if the request has no transaction of this type, or if the handler has
+/// already taken the transaction.
 pub struct Tx<T>(OwnedMappedMutexGuard<Option<T>, T>);
 
 /// Holds the transaction of a call. The slot is locked while the handler has the transaction. When the call
@@ -126,8 +126,8 @@ where
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a transaction for a key that is free, and claims the key in the transaction. Begins none for a
-    /// duplicate in this process or for a replay.
+    /// Begins a transaction for a key that is free, and claims the key in the transaction. Does not begin a
+    /// transaction for a duplicate in this process or for a replay.
     async fn begin(&self, key: &RecordKey, claim: Claim) -> Result<ClaimAnswer, StoreError> {
         if let Some(call) = self.running().get(key) {
             // Answers as for a record in flight. `now` is the time at which the running call claimed the key.
@@ -171,8 +171,8 @@ where
         }
     }
 
-    /// Finds the call of this owner before it ends. The key stays busy in this process until the returned
-    /// guard is dropped.
+    /// Finds the call of this owner before the call ends. The key stays busy in this process until the
+    /// returned guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,

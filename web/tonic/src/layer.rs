@@ -119,7 +119,8 @@ where
                 "this one is in the format of gRPC-Web; put its layer outside the one for keys. Nothing was processed",
             ))));
         }
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the clone
+        // stays.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         Box::pin(guarded(self.settings.clone(), inner, request))

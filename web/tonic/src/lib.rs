@@ -42,8 +42,8 @@
 //!
 //! A key is for unary calls. If a call with a key sends more than one message, or does not end within 10
 //! seconds after its first message, it is refused before its method runs. If the answer to a call with a key
-//! has more than one message, the method has already run. Its client gets `UNIMPLEMENTED`, and so does every
-//! later call with the same key.
+//! has more than one message, the method has already run. Then the client gets `UNIMPLEMENTED`, also for
+//! every later call with the same key.
 //!
 //! # gRPC-Web
 //!

@@ -117,7 +117,8 @@ macro_rules! service {
             }
 
             fn call(&mut self, request: Request) -> Self::Future {
-                // Calls the service that is ready, and keeps its clone, which need not be ready.
+                // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the
+                // clone stays.
                 let clone = self.inner.clone();
                 let mut inner = replace(&mut self.inner, clone);
                 let key = (self.layer.key)(&request);

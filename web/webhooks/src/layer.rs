@@ -126,7 +126,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Calls the service that is ready, and keeps its clone, which need not be ready.
+        // `self.inner` is ready, but a clone may not be. So this call takes `self.inner`, and the clone
+        // stays.
         let clone = self.inner.clone();
         let (mut inner, sender) = (replace(&mut self.inner, clone), self.sender.clone());
         let max_bytes = self.max_bytes;

@@ -32,7 +32,7 @@
 //! | was answered with 2xx | that answer again, or an empty 200 if the answer streamed or was too large to keep; the handler does not run |
 //! | was answered otherwise, or its handler crashed | the answer of a new run of the handler |
 //! | is being handled | the handler's answer, if that comes within 5 s; otherwise 409 with `Retry-After`, and the sender sends the delivery again |
-//! | has no valid signature, or one that is too old | 401; the handler does not run |
+//! | has no valid signature, or a signature that is too old | 401; the handler does not run |
 //! | is signed and has no id | 400; only with Slack, a request without an event reaches the handler each time |
 //! | is larger than 2 MiB (unless set) | 413 |
 //! | comes while the store is down | 503, and the sender sends the delivery again |

@@ -1,7 +1,8 @@
 //! What a team writes without a library: a middleware over Redis that claims a key by `SET NX`, runs the
 //! handler and stores its response by `SET`. It stores no response headers, and has no fingerprint, owner,
-//! renewal, or release after a crash. So if a server dies, its key stays taken until the lease ends. And if a
-//! handler takes longer than the lease, the handler of a duplicate runs at the same time.
+//! renewal, or release after a crash. So if a server dies, the keys of its requests stay taken until their
+//! leases end. And if a handler takes longer than the lease, the handler of a duplicate runs at the same
+//! time.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};

@@ -1,5 +1,5 @@
-//! Cases of the example on each framework; each server is a process. The cases: duplicates, a server killed
-//! during a handler, a server that gets the signal to end, and each route and member.
+//! Cases of the example on each framework. Each server is a process. The cases are duplicates, a server
+//! killed during a handler, a server that gets the signal to end, and each route and member.
 
 use std::any::Any;
 use std::time::Duration;

@@ -19,7 +19,6 @@ pub(crate) struct Idem {
     environment: Vec<(&'static str, String)>,
 }
 
-/// How a command ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,

@@ -1,5 +1,6 @@
-//! A service with layers around its store. The command reads and writes as the service does, writes nothing
-//! that the service could not read, and says nothing false about a store whose keys it does not have.
+//! A service with layers around its store. The command reads and writes as the service does. It writes
+//! nothing that the service could not read. Without the service's keys, it says nothing false about the
+//! store.
 
 use idem::protocol::{ClaimAnswer, RecordStep, RecordedStep, Release, ReleaseCause, State, StoredResult};
 use idem::{KeyRing, OnCrash, Operation, Store, StoreExt as _};

@@ -2,9 +2,9 @@
 //! and tonic, all with their default settings.
 //!
 //! `cargo run --release -p clients -- --payments 1000 --cut 5` cuts one connection in five: before the
-//! request, after it, or in the middle of the answer. For each framework it prints a line: how often payments
-//! were made, and how long a client waited for its answer. It fails if a payment was made twice or never, or
-//! if a client got an answer that is not its own.
+//! request, after it, or in the middle of the answer. For each framework, the program prints a line: how
+//! often payments were made, and how long a client waited for its answer. The program fails if a payment was
+//! made twice or never, or if a client did not get the receipt of its payment.
 
 mod books;
 mod grpc;

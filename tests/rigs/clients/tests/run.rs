@@ -9,8 +9,8 @@ fn payments_over_connections_that_break_are_made_once_with_each_framework() {
     let rig = Command::new(env!("CARGO_BIN_EXE_clients")).args(["--payments", "60"]).output().unwrap();
     let story = String::from_utf8(rig.stdout).unwrap();
     assert!(rig.status.success(), "{story}{}", String::from_utf8_lossy(&rig.stderr));
-    // The proxy cuts one connection in five, so it cuts at least 12 of the first 60. After a cut, a client
-    // may not connect again: the part of the answer that it got may be enough.
+    // The proxy cuts one connection in five, so it cuts at least 12 of the first 60. A client usually
+    // connects again after a cut. It does not if the part of the answer that it got is enough.
     for framework in ["Axum", "Actix", "Tonic"] {
         let line =
             story.lines().find(|line| line.starts_with(&format!("{framework}: 60 payments, "))).unwrap();

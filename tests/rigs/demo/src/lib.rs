@@ -1,5 +1,5 @@
-//! The rig of message workers: it starts a broker, a store and workers as processes, sends orders, some of
-//! them more than once, kills workers, and checks every order from outside.
+//! The rig of message workers. It starts a broker, a store and workers as processes, sends orders, some of
+//! them more than once, and kills workers. Then it checks every order from outside.
 //!
 //! [`brokers`] has all code that differs between brokers.
 

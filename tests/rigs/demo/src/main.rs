@@ -4,8 +4,8 @@
 //! [--duplicates 30] [--workers 3] [--kill-every MS] [--store redis] [--store-stop SECONDS] [--broker-stop
 //! SECONDS] [--quorum]`
 //!
-//! Starts a broker, a store and workers; sends orders, and `--duplicates` percent more as copies; kills a
-//! worker every `--kill-every` milliseconds; checks every order, prints one line of JSON, and ends with 1 on
+//! Starts a broker, a store and workers. Sends orders, and `--duplicates` percent more as copies. Kills a
+//! worker every `--kill-every` milliseconds. Checks every order, prints one line of JSON, and ends with 1 on
 //! a violation. With `--broker lambda` the workers do what AWS Lambda does with a queue of SQS: they call a
 //! function with batches of messages.
 

@@ -162,7 +162,7 @@ async fn work_off<B: Broker>(
     let patience = Duration::from_secs(120 + cli.store_stop + cli.broker_stop)
         + Duration::from_millis(50 * cli.messages);
     let (mut cut_off, mut last_kill, mut restarted) = (0, begin, None::<Instant>);
-    // When each outage is over. Workers are killed during an outage of the store, too.
+    // The time at which each outage ends. Workers are killed during an outage of the store, too.
     let (mut broker_back, mut store_back) = (None::<Instant>, None::<Instant>);
     let is_over = |back: &mut Instant| *back <= Instant::now();
     loop {

@@ -2,9 +2,9 @@
 //! sqlite:FILE|redis://..|postgres://..|mysql://..|nats-kv://..|object:FOLDER|memory --order ID --amount
 //! CENTS [--work-ms N] [--lease-ms N] [--wait-ms N] [--ledger FILE] [--fail transient|final|panic]`.
 //!
-//! It makes one call of the annotated function below, prints one line of JSON and ends with 0 (executed or
-//! replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same order), 70 (any
-//! other error of idem) or 75 (in flight elsewhere).
+//! It makes one call of the annotated function below, and prints one line of JSON. The exit code is 0
+//! (executed or replayed), 1 (the payment failed), 64 (wrong arguments), 65 (another amount under the same
+//! order), 70 (any other error of idem) or 75 (in flight elsewhere).
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};

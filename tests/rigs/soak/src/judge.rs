@@ -79,7 +79,6 @@ impl Report {
         self.counts.get(what).copied().unwrap_or_default()
     }
 
-    /// All counts, by name.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (String, serde_json::Value)> {
         COUNTED.split(' ').map(|what| (what.to_owned(), self.count(what).into()))
     }
@@ -147,7 +146,7 @@ impl Report {
     }
 }
 
-/// The violations among the runs of one key, which are in the order of their attempts.
+/// The violations among the runs of one key. The runs are in the order of their attempts.
 fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
     let mut faults = Vec::new();
     let distinct: BTreeSet<u32> = begun.iter().map(|run| run.attempt).collect();
@@ -166,7 +165,7 @@ fn faults(key: u32, begun: &[Run], backoff: Duration) -> Vec<String> {
                 faults.push(format!("key {key} ran again without `recovered`: {begun:?}"));
             }
             // The next run is not `recovered`, so the store knows of the failure and must keep the backoff.
-            // Two clocks may differ by 20 ms.
+            // The check allows a difference of 20 ms between two clocks.
             Some(failed) if !next.recovered && next.begun + 20 < failed + backoff => {
                 faults.push(format!("key {key} ran again before it was due: {begun:?}"));
             }

@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Failure, LANES, LEASE};
 
-/// The body of one key in `CAREFUL` runs at most once: `on_crash = "in_doubt"`.
+/// Keys that are multiples of this number use `on_crash = "in_doubt"`, so their bodies run at most once.
 const CAREFUL: u32 = 8;
 
 /// Whether a key's body runs at most once.
@@ -27,7 +27,8 @@ pub(crate) const fn is_careful(key: u32) -> bool {
     key.is_multiple_of(CAREFUL)
 }
 
-/// Of the other keys, one in `DETACHED` has a body that runs on without its caller: `detach`.
+/// The other keys that are multiples of this number use `run_detached`: the body continues without its
+/// caller.
 const DETACHED: u32 = 3;
 
 /// Why a call has no answer.
@@ -159,7 +160,6 @@ async fn effect(shared: &Shared, key: u32, amount: u64, fate: Fate) -> Result<St
     }
 }
 
-/// Makes one call for `key`.
 pub(crate) async fn call(shared: &Arc<Shared>, key: u32, mut fate: Fate) -> Result<String, CallError> {
     let (amount, is_careful) = (u64::from(key) * 17, is_careful(key));
     if is_careful && fate.end == End::Fails {

@@ -74,8 +74,8 @@ async fn place(shop: &Shop, order: u64) -> Result<Vec<u64>, idem::Error> {
 }
 
 impl Shop {
-    /// The effect of a step: a line in a file, with the attempt's fence, which no other attempt of this order
-    /// has.
+    /// The effect of a step: a line in a file, with the fence of the attempt. No other attempt of this order
+    /// has this fence.
     async fn act(&self, order: u64, step: &str) -> Result<u64, idem::Error> {
         tokio::time::sleep(self.pace).await;
         let value = idem::context().and_then(|context| context.fence()).map_or(0, idem::Fence::get);

@@ -55,7 +55,6 @@ impl Published {
     }
 }
 
-/// Publishes to the broker.
 pub(crate) struct ToBroker(pub(crate) Ledger);
 
 impl Publisher for ToBroker {

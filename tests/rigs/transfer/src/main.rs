@@ -1,5 +1,5 @@
-//! Moves money between accounts with `transaction = tx` and a message for each transfer. Meanwhile it kills
-//! its workers again and again.
+//! Moves money between accounts with `transaction = tx` and a message for each transfer. Meanwhile the
+//! program kills its workers again and again.
 //!
 //! `cargo run -p transfer -- [--url URL | --server NAME] [--driver NAME] [--transfers N] [--workers N]
 //! [--kill-every MS]` starts worker processes that make every transfer again and again. Each worker has a

@@ -33,7 +33,7 @@ async fn a_named_key_is_the_same_for_every_host_and_path_and_no_key_depends_on_t
             sent("https://user:secret@eu1.example.com/charges", None).await,
         ];
         // The expected keys. They depend only on the call and the name, so a body that runs again sends the
-        // same.
+        // same keys.
         let names = ["charge", "POST eu1.example.com/charges"];
         let derived = names.map(|name| format!("\"{}\"", context().unwrap().downstream_key(name)));
         Ok::<_, Error>((keys, derived))

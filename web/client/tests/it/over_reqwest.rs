@@ -78,7 +78,7 @@ async fn only_an_error_that_may_go_better_is_a_reason_to_send_again() {
     let (answer, attempts) = post(quick(), false, "ftp://127.0.0.1/").await;
     assert!(answer.is_err());
     assert_eq!(attempts, 1);
-    // A port that is taken, but on which nobody listens.
+    // A bound port without a listener, so connecting fails.
     let taken = TcpSocket::new_v4().unwrap();
     taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let closed = taken.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! The broker of the demo: sets up the topics, and counts their messages.
+//! Kafka as the broker of the demo: sets up the topics, and counts their messages.
 
 use std::sync::Arc;
 

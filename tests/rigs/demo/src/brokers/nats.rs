@@ -1,4 +1,4 @@
-//! The broker of the demo: sets up the streams, and counts their messages.
+//! NATS JetStream as the broker of the demo: sets up the streams, and counts their messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The broker of the demo: sets up the queues, and counts their messages.
+//! RabbitMQ as the broker of the demo: sets up the queues, and counts their messages.
 
 use std::time::{Duration, Instant};
 

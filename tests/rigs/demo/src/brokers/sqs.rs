@@ -1,4 +1,4 @@
-//! The broker of the demo: sets up the queues, and counts their messages.
+//! SQS as the broker of the demo: sets up the queues, and counts their messages.
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::SendMessageBatchRequestEntry;

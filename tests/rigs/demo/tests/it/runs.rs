@@ -68,8 +68,8 @@ fn killed_workers_of_apalis_ship_every_order_with_one_answer() {
     assert!(number(&line, "replays") >= 600 && number(&line, "interruptions") > 0, "{line}");
 }
 
-/// Runs the demo with 600 messages and an outage, and checks that no order is lost, and that no order that
-/// can be shipped is set aside.
+/// Runs the demo with 600 messages and an outage. Checks that no order is lost, and that only orders that can
+/// never be shipped are set aside.
 fn run_through(outage: &str) {
     let line = run(&format!("--messages 600 {outage}"));
     assert_eq!((number(&line, "violations"), number(&line, "healthy_dead_letters")), (0, 0), "{line}");

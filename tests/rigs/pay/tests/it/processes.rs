@@ -1,4 +1,4 @@
-//! The main job across processes: the program `pay`, started, killed, stopped and continued.
+//! Payments by several processes: the program `pay`, started, killed, stopped and continued.
 
 use std::time::Duration;
 
