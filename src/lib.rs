@@ -57,7 +57,7 @@
 //! | `#[idempotent(..)]` | once, and once more after each crash | exactly one; every caller sees it | at least once; exactly once if the downstream service accepts our derived key |
 //! | `on_crash = "in_doubt"` | at most once | at most one | at most once; after a crash the key is in doubt, and the body does not run again |
 //! | `transaction = tx` | once, and once more after each crash | exactly one, in the caller's transaction | exactly once, for what is written through `tx` |
-//! | `idem::step(..)` in a body | the step: once, and again only if it failed, or its run ended before the store acknowledged the step's record | one for each step | at least once, and never again after the step's record was acknowledged |
+//! | `idem::step(..)` in a body | the step: once; again only if it failed, or if the body ended before the store acknowledged the step's record | one for each step | at least once; never again once the step's record is acknowledged |
 //!
 //! An error that is not terminal, or a value that `record_if` refuses, releases the key, so the next call
 //! starts the body again. The page `docs/guarantees.md` of the book says what these words mean and what they
