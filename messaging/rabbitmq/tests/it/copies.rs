@@ -24,27 +24,16 @@ const AWAY: Duration = Duration::from_secs(6);
 #[tokio::test]
 async fn what_rabbitmq_refuses_or_counts_costs_no_message_and_a_copy_keeps_where_it_was_sent() {
     let node = Node::start();
-    println!("rights");
     a_user_who_may_not_declare_delay_queues_is_refused_at_the_start(&node).await;
-    println!("other arguments");
     a_delay_queue_with_other_arguments_is_named_at_the_start(&node).await;
-    println!("channel");
     a_channel_that_the_server_closed_is_replaced(&node).await;
-    println!("limit");
     a_message_of_a_quorum_queue_outlives_an_outage_of_its_dead_letters(&node).await;
-    println!("origin");
     exchange_and_routing_key_survive_a_retry_and_are_on_the_dead_letter(&node).await;
-    println!("full");
     a_retried_message_waits_for_a_queue_that_is_full(&node).await;
-    println!("missing");
     what_is_missing_is_said_before_the_first_message(&node).await;
-    println!("group");
     messages_of_a_group_are_handled_in_order_though_one_is_retried(&node).await;
-    println!("looks");
     letters_of_a_quorum_queue_outlive_any_number_of_looks(&node).await;
-    println!("unread");
     unread_messages_go_back_while_a_handler_still_runs(&node).await;
-    println!("alarm");
     an_alarm_holds_up_copies_and_no_acknowledgement(&node).await;
 }
 

@@ -73,6 +73,7 @@ impl Orders {
 
     /// Declares a queue with these arguments.
     pub(crate) async fn with(node: &Node, name: &'static str, arguments: FieldTable) -> Self {
+        println!("{name}");
         let (connection, channel) = connect(&node.url()).await.unwrap();
         declare(&channel, name, arguments).await.unwrap();
         declare(&channel, &format!("{name}-dead"), FieldTable::default()).await.unwrap();

@@ -2,6 +2,7 @@
 //! themselves.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -10,6 +11,7 @@ use idem_mysql::MySqlStore;
 use idem_runtime as idem;
 use idem_test_servers::MariaDb;
 use sqlx::mysql::MySqlPoolOptions;
+use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySql, MySqlPool, Transaction};
 
 use crate::support::{Failure, run};
@@ -53,6 +55,14 @@ impl Bank {
 
     fn effects(&self, id: &str) -> String {
         self.server.sql(&format!("select count(*) from effects where id = '{id}'"))
+    }
+
+    /// A connection whose transactions have this isolation level.
+    async fn at_level(&self, level: &str) -> PoolConnection<MySql> {
+        let mut connection = self.pool.acquire().await.unwrap();
+        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+        connection.execute(AssertSqlSafe(set)).await.unwrap();
+        connection
     }
 
     /// A call in a new transaction, which is committed whatever the call returns.
@@ -105,9 +115,7 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
 async fn a_second_call_in_one_transaction_gets_the_result_of_the_first() {
     let bank = Bank::open().await;
     for (level, expected) in [("REPEATABLE READ", "1"), ("READ COMMITTED", "0"), ("SERIALIZABLE", "1")] {
-        let mut connection = bank.pool.acquire().await.unwrap();
-        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-        connection.execute(AssertSqlSafe(set)).await.unwrap();
+        let mut connection = bank.at_level(level).await;
         let mut tx = connection.begin().await.unwrap();
         for id in ["a", "b"].map(|id| format!("{id} {level}")) {
             assert_eq!(pay(&bank, &mut tx, &id, Then::Return).await.unwrap(), format!("paid {id}"));
@@ -242,14 +250,42 @@ async fn a_call_that_is_dropped_in_a_nested_begin_leaves_the_callers_writes() {
 async fn a_duplicate_whose_snapshot_is_older_than_the_first_commit_gets_the_result() {
     let bank = Bank::open().await;
     for level in ["REPEATABLE READ", "READ COMMITTED"] {
-        let mut connection = bank.pool.acquire().await.unwrap();
-        let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-        connection.execute(AssertSqlSafe(set)).await.unwrap();
+        let mut connection = bank.at_level(level).await;
         let mut tx = connection.begin().await.unwrap();
         tx.fetch_all("SELECT * FROM effects").await.unwrap();
         bank.called(level, Then::Return).await.0.unwrap();
         assert_eq!(pay(&bank, &mut tx, level, Then::Panic).await.unwrap(), format!("paid {level}"));
         tx.commit().await.unwrap();
         assert_eq!(bank.effects(level), "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_every_isolation_level_each_effect_is_there_once_however_many_try() {
+    let bank = Arc::new(Bank::open().await);
+    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let callers = (0..6).map(|_| {
+            let bank = bank.clone();
+            tokio::spawn(async move {
+                let mut connection = bank.at_level(level).await;
+                let mut ids: Vec<String> = (0..10).map(|number| format!("{level} {number}")).collect();
+                while let Some(id) = ids.pop() {
+                    let mut tx = connection.begin().await.unwrap();
+                    if level != "SERIALIZABLE" {
+                        // Takes the snapshot now, before other transactions commit.
+                        tx.fetch_all("SELECT * FROM effects").await.unwrap();
+                    }
+                    match pay(&bank, &mut tx, &id, Then::Return).await {
+                        Err(Failure::Idem(idem::Error::InFlight { .. })) => ids.push(id),
+                        result => assert_eq!(result.unwrap(), format!("paid {id}")),
+                    }
+                    tx.commit().await.unwrap();
+                }
+            })
+        });
+        futures_util::future::try_join_all(callers).await.unwrap();
+        for number in 0..10 {
+            assert_eq!(bank.effects(&format!("{level} {number}")), "1", "{level}");
+        }
     }
 }

@@ -68,64 +68,6 @@ async fn others_find_the_key_of_a_transaction_busy_at_once_and_those_beside_it_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_many_transactions_at_every_isolation_level_has_its_effect() {
-    let (server, stores) = two_stores().await;
-    run(&server, "create table effects (id int primary key)");
-    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
-        run(&server, "delete from effects; delete from idem_records");
-        let attempts = (0..6).map(|number| {
-            let (store, url) = (stores[number % 2].clone(), server.url());
-            tokio::spawn(async move {
-                let open = || async {
-                    let mut connection = MySqlConnection::connect(&url).await.unwrap();
-                    let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-                    connection.execute(sqlx::AssertSqlSafe(set)).await.unwrap();
-                    connection
-                };
-                let (mut connection, mut done) = (open().await, 0);
-                let mut numbers: Vec<i32> = (0..10).rev().collect();
-                while let Some(number) = numbers.pop() {
-                    let key = key(&format!("order {number}"));
-                    let mut tx = connection.begin().await.unwrap();
-                    if level != "SERIALIZABLE" {
-                        // Takes the snapshot now, before other transactions commit.
-                        tx.fetch_all("SELECT * FROM effects").await.unwrap();
-                    }
-                    let owner = Owner::random();
-                    let taken = match store.take(&mut tx, &key, &claim(owner)).await {
-                        Ok(Taking::Taken(taken)) => taken,
-                        Ok(_) => continue,
-                        // If several transactions insert beside each other, the server may roll one back as a
-                        // deadlock. The store then ends the connection of that transaction.
-                        Err(error) => {
-                            assert!(error.is_transient() && error.to_string().contains("1213"), "{error}");
-                            drop(tx);
-                            connection = open().await;
-                            numbers.push(number);
-                            continue;
-                        }
-                    };
-                    let effect = format!("INSERT INTO effects VALUES ({number})");
-                    tx.execute(sqlx::AssertSqlSafe(effect)).await.unwrap();
-                    let request = completion((owner, taken.grant), "done");
-                    let recorded = store.record(&mut *tx, &key, &taken, &request).await.unwrap();
-                    assert_eq!(recorded, CompleteAnswer::Done);
-                    tx.commit().await.unwrap();
-                    done += 1;
-                }
-                done
-            })
-        });
-        let mut done = 0;
-        for attempt in futures_util::future::join_all(attempts).await {
-            done += attempt.unwrap();
-        }
-        assert_eq!(done, 10, "{level}");
-        assert_eq!(server.sql("select count(*) from effects"), "10", "{level}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one_that_has_it() {
     const CALLERS: usize = 6;
     let (server, [store, _]) = two_stores().await;
