@@ -65,8 +65,7 @@ impl Profile {
 
     /// The result of [`one_in`](Self::one_in) if `IDEM_SAMPLE` has this value.
     pub(super) fn one_in_with(&self, sample: Option<&str>) -> usize {
-        let sample = sample.filter(|_| self.clock == Clock::Real);
-        let further: Option<NonZeroUsize> = sample.and_then(|text| text.trim().parse().ok());
+        let further = sample.filter(|_| self.clock == Clock::Real).and_then(|text| text.trim().parse().ok());
         self.one_in * further.map_or(1, NonZeroUsize::get)
     }
 
