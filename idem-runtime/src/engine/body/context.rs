@@ -114,7 +114,6 @@ pub(crate) fn surroundings() -> Surroundings {
 }
 
 impl Context {
-    /// The context of a call under this claim.
     pub(crate) fn of(claim: Arc<dyn AnyClaim>) -> Self {
         Self { source: Source::Claimed(claim), within_step: false }
     }

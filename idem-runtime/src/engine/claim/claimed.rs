@@ -178,7 +178,8 @@ pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant
         }
         sleep(pause).await;
     }
-    // After a deadline, leases are so short that a lease may be over when the answer to its renewal arrives.
+    // After the deadline of `with_deadline`, a renewal extends the lease by only a millisecond. So the lease
+    // may be over when the answer arrives.
     if !lease.is_lost() && lease.held_until() <= Instant::now() {
         return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }

@@ -176,8 +176,8 @@ impl Waiters {
         let waiter = Waiter { result: poll.result.subscribe(), poll: poll.clone() };
         drop(all);
         if is_new {
-            // Not under the lock, because a runtime that was shut down drops the task here, and the drop
-            // takes the lock.
+            // The lock must be released before `spawn`: a runtime that was shut down drops the task at once,
+            // and the task's `drop` takes the lock.
             let task = PollTask { store: store.clone(), patience, key: key.clone(), waiters, poll };
             runtime.spawn(task.run());
         }

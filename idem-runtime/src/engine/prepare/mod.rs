@@ -234,7 +234,8 @@ impl Details {
         (&self.key).into()
     }
 
-    /// The length of a lease that starts now, cut short so that it ends at the deadline.
+    /// The length of a lease that starts now. Near the deadline, the lease is shorter, so that it ends there.
+    /// It is never shorter than `SHORTEST_LEASE`.
     pub(crate) fn lease_from_now(&self) -> Duration {
         let Some(deadline) = self.deadline else { return self.lease };
         let remaining = deadline.saturating_duration_since(Instant::now());

@@ -51,8 +51,8 @@ impl<S: Store> Claimed<S> {
 
     /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
     /// know all that the body did, so a failed body counts as abandoned. If the last request to record a step
-    /// failed, a release for which the caller waits does not send it again. A release in the background
-    /// (`again`) does, because no caller waits for it.
+    /// failed, only a release in the background (`again`) sends that request again, because no caller waits
+    /// for such a release.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,
