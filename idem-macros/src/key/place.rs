@@ -1,8 +1,8 @@
 //! Places in the text of a key: an argument, followed by fields and by methods without arguments.
 //!
 //! Parses text into a place, and owns the messages for text that is not a place. `expression` decides which
-//! expressions are places, and borrows them. No message has a position, because stable Rust cannot point into
-//! a literal.
+//! expressions are places, and writes the code that takes a place by reference. No message has a position,
+//! because stable Rust cannot point into a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;

@@ -287,8 +287,8 @@ impl Renewals {
 
     /// Wakes the thread if its next look is later than `at`.
     fn look_at(&self, mut watched: MutexGuard<'_, Watched>, at: MachineInstant) {
-        // Compares with the thread's next look and not with the registered leases. Otherwise a series of
-        // short calls, each the only one registered, would wake the thread each time.
+        // Compares with the thread's next look and not with the registered leases. Otherwise short calls, one
+        // after another, would each wake the thread.
         if watched.next_look.is_none_or(|next| at < next) {
             watched.next_look = Some(at);
             drop(watched);

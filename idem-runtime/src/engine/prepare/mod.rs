@@ -91,7 +91,8 @@ impl Operation {
             None => site.default_scope(receiver, type_name_of_val(inside)).map_err(Box::new),
         };
         let (first, scope) = site.first.get_or_init(|| (name, find()));
-        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
+        // Compares the addresses first. They are usually equal, but the compiler may keep two copies of a
+        // type's name.
         let is_first = std::ptr::eq(*first, name) || *first == name || site.scope.is_some();
         let scope = if is_first { scope.clone() } else { find() };
         let policy = SharedPolicy { site: &site.policy, fault: site.fault, own: None };

@@ -45,7 +45,8 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: either this result is recorded, or no other result is recorded.
+    /// The caller gets its own result: either this result is recorded, or there is no other result of this
+    /// call.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),

@@ -322,7 +322,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
-        // Whatever the user's `Serialize` returned, because it may have ignored the writer's error.
+        // This arm comes first, because a user's `Serialize` may ignore the writer's error and return `Ok`.
         _ if limited.exceeded => {
             (Tombstone::TooLarge, format!("it takes more than {max_bytes} bytes").into())
         }

@@ -62,8 +62,9 @@ impl<S: Store> Claimed<S> {
         if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
-    /// Releases the claim, and retries. The release of an abandoned run has the same effect as the end of its
-    /// lease, so its retries end with the lease. Other releases are retried for up to [`LONGEST_RETRIES`].
+    /// Releases the claim, and retries as long as the lease lasts. The release of an abandoned run has the
+    /// same effect as the end of the lease, so its retries end then. Other releases are retried further: see
+    /// [`Patience`].
     async fn release_to_the_end(self: Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);
