@@ -62,8 +62,8 @@ pub(crate) trait AnyClaim: Send + Sync + 'static {
 }
 
 impl<S: Store> Claimed<S> {
-    /// How long requests to read and record steps are retried: while the lease is held, and at least for the
-    /// store timeout.
+    /// Until when requests to read and record steps are retried: until the lease is over, and at least for
+    /// the store timeout.
     fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }

@@ -258,8 +258,8 @@ impl Details {
             .with_recovers(policy.recovers)
     }
 
-    /// Polls `future` in the span of the call, because a wrapper of the store may use the current span. The
-    /// span is borrowed, not cloned, because every call in flight has room for this future.
+    /// Polls `future` in the span of the call, because a wrapper of the store may use the current span.
+    /// Borrows the span, because a clone would make the future of every call larger.
     pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }
