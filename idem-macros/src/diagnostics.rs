@@ -32,7 +32,6 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// One `compile_error!` for each fault.
     pub(crate) fn to_tokens(&self) -> TokenStream {
         self.0.iter().map(Error::to_compile_error).collect()
     }

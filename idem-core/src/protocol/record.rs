@@ -58,8 +58,8 @@ fn whole_micros(duration: Duration) -> u64 {
 pub struct Owner([u8; 16]);
 
 impl Owner {
-    /// No owner. A record has this owner after an operator decided about it, or after the attempts ran out.
-    /// So no late worker mistakes the result or the release for its own.
+    /// The owner of a record after an operator decided about it, or after the attempts ran out. No worker has
+    /// this owner, so no late worker mistakes the result or the release for its own.
     pub const NOBODY: Self = Self([0; 16]);
 
     /// A new owner, from the thread's cryptographic generator.
@@ -241,8 +241,8 @@ pub struct Record {
     pub state: State,
     /// The owner of the last attempt, or [`Owner::NOBODY`].
     pub owner: Owner,
-    /// The fence of the last grant. One is added if that grant took over from an earlier run and no body
-    /// started: the grant was then released as unused, or as doubtful while in flight.
+    /// The fence of the last grant. If that grant took over from an earlier run, and was then released as
+    /// unused, or as doubtful while in flight, the fence is one higher.
     pub fence: Fence,
     /// How many times the body was started, including this time; from 1 (0 if the only grant was released
     /// unused). A grant past the limit starts no body, and its number is the limit plus one. If the record

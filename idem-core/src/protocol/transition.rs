@@ -288,7 +288,7 @@ pub(super) fn released(record: &Record, recovered: bool, retry_after: Duration, 
         state: State::Released,
         recovered,
         retry_at,
-        // The record must not expire before it is due, because then its attempt count would be lost.
+        // The record must not expire before its key is due, because then the attempt count would be lost.
         expires_at: Some(now.max(retry_at).after(record.ttl)),
         ..record.clone()
     }

@@ -162,8 +162,8 @@ fn call(model: &Model<'_>, runtime: &TokenStream) -> TokenStream {
 /// The call in the caller's transaction. The body borrows the transaction under the name of the argument.
 fn within(carrier: &Carrier, runtime: &TokenStream, body: &TokenStream) -> TokenStream {
     let Carrier { name, mutability, place } = carrier;
-    // The user's `mut` is for the variable that the body sees. That variable is not the argument, but has its
-    // name. This statement prevents rustc's warning that the argument need not be `mut`.
+    // The user's `mut` is for the variable that the body sees. This variable has the name of the argument,
+    // but is not the argument. The statement prevents rustc's warning that the argument need not be `mut`.
     let used = mutability.map(|_| quote_spanned!(Span::mixed_site()=> let _ = &mut #name;));
     let mut lent = name.clone();
     lent.set_span(name.span().located_at(*place));

@@ -56,7 +56,8 @@ impl Function {
         self.signature.asyncness.is_some() || self.body.boxed.is_some()
     }
 
-    /// All arguments except `self` and the arguments with an `impl Trait` in their type, which has no name.
+    /// All arguments except `self` and the arguments with an `impl Trait` in their type, because such a type
+    /// has no name.
     pub(crate) fn named_types(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(argument) if Unnameable::of(&argument.ty).opaque.is_none() => Some(argument),

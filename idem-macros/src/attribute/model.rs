@@ -30,7 +30,6 @@ impl Model<'_> {
         self.options.runtime.as_ref().map(|RuntimePath(path)| path)
     }
 
-    /// The location of `detach`, if it is set.
     pub(crate) fn detach(&self) -> Option<Span> {
         self.options.detach.is_present().then(|| self.options.detach.span())
     }

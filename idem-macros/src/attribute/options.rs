@@ -64,8 +64,8 @@ impl Options {
         Self { names, ..options }
     }
 
-    /// The name of this option, with its position in the attribute; `None` if the attribute does not have the
-    /// option. Includes options that have a fault.
+    /// The identifier `name` in the attribute, for its position. `None` if the attribute does not have this
+    /// option. Also finds options that have a fault.
     pub(crate) fn named(&self, name: &str) -> Option<&Ident> {
         self.names.iter().find(|written| *written == name)
     }

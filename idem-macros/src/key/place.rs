@@ -1,8 +1,8 @@
 //! Places in the text of a key: an argument, followed by fields and by methods without arguments.
 //!
 //! Parses text into a place, and owns the messages for text that is not a place. `expression` decides which
-//! expressions are places, and borrows them. No message has a position, because stable Rust cannot point into
-//! a literal.
+//! expressions are places, and writes the code that takes a place by reference. No message has a position,
+//! because stable Rust cannot point into a literal.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use syn::Expr;
@@ -40,7 +40,7 @@ pub(crate) fn parse(text: &str, literal: Span, arguments: &Arguments) -> Result<
 
 /// Moves `token` to the location of the literal. The first name gets the hygiene of the argument that it
 /// names. The other names get the literal's own span, because rustc suggests a similar field or method only
-/// for a name that does not come from a macro. A keyword that can name a field becomes a raw name.
+/// for a name that does not come from a macro. A keyword usually becomes a raw identifier: see [`ident`].
 fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut bool) -> TokenTree {
     let span = Span::mixed_site().located_at(literal);
     match token {
@@ -63,7 +63,8 @@ fn located(token: TokenTree, literal: Span, arguments: &Arguments, is_root: &mut
     }
 }
 
-/// The identifier `name`; a keyword that may be the name of a field becomes a raw identifier.
+/// The identifier `name`. A keyword becomes a raw identifier, so that it can name a field. The exceptions are
+/// the keywords that cannot be raw, and `await`, `true` and `false`, which keep their meaning.
 fn ident(name: &str, span: Span) -> Ident {
     if matches!(name, "self" | "Self" | "super" | "crate" | "_" | "await" | "true" | "false")
         || syn::parse_str::<Ident>(name).is_ok()

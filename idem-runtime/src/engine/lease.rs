@@ -60,7 +60,8 @@ pub(crate) struct Sent {
     pub(crate) runtime: Instant,
     /// On the machine's clock, which the renewal from outside uses.
     pub(crate) machine: MachineInstant,
-    /// Near a deadline, this is shorter than the lease's length.
+    /// The length of the lease from the time of sending. Near the deadline of `with_deadline`, each further
+    /// request asks for a shorter lease.
     pub(crate) lease: Duration,
 }
 
@@ -286,8 +287,8 @@ impl Renewals {
 
     /// Wakes the thread if its next look is later than `at`.
     fn look_at(&self, mut watched: MutexGuard<'_, Watched>, at: MachineInstant) {
-        // Compares with the thread's next look and not with the registered leases. Otherwise a series of
-        // short calls, each the only one registered, would wake the thread each time.
+        // Compares with the thread's next look and not with the registered leases. Otherwise short calls, one
+        // after another, would each wake the thread.
         if watched.next_look.is_none_or(|next| at < next) {
             watched.next_look = Some(at);
             drop(watched);
@@ -305,8 +306,8 @@ impl Renewals {
             let lease = &claim.held().lease;
             pause = pause.min(lease.length / 8);
             if at.is_some_and(|at| at <= now) {
-                // This time is later than `now` if the call has renewed the lease itself. Otherwise the
-                // thread renews it.
+                // If the call has renewed the lease itself, the new time is later than `now`. Otherwise the
+                // thread renews the lease.
                 *at = Some(lease.outside_renewal_at()).filter(|at| *at > now && !lease.is_over());
                 if at.is_none() && !lease.is_over() {
                     due.push((key, claim.clone()));
@@ -382,8 +383,8 @@ fn renew(key: usize, claim: Arc<dyn AnyClaim>) {
         let runtime = &claim.call().runtime;
         let has_ended = has_ended(runtime);
         let renewal = poll_fn(|cx| {
-            // An attempt of `begin` can outlive its runtime. If so, the request is polled outside that
-            // runtime, because the runtime's timers would panic.
+            // An attempt that `Operation::begin` returned can outlive its runtime. If so, the renewal is
+            // polled outside that runtime, because the runtime's timers would panic.
             let _entered = (!has_ended).then(|| runtime.enter());
             request.as_mut().poll(cx)
         });

@@ -140,7 +140,7 @@ where
     detached(&runtime, &process, &name, codec, call).await
 }
 
-/// Makes a call in a separate task. A panic continues in the caller.
+/// Makes a call in a separate task. If the call panics, the panic continues in the caller.
 async fn detached<R: Send + 'static, T, E>(
     runtime: &Handle,
     process: &Process,

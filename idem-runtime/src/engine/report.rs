@@ -44,44 +44,34 @@ impl Event<'_> {
     pub(crate) const RECOVERED: Self =
         Self::new(Level::WARN, "recovered", "took over from an attempt that ended without a result");
     pub(crate) const COMPLETED: Self = Self::outcome(Level::DEBUG, "completed", "result recorded");
-    /// The body ended, but its result cannot be recorded, for this reason. So a duplicate does not get the
-    /// result.
     pub(crate) const NOT_STORED: Self = Self::new(
         Level::WARN,
         "not_stored",
         "the result cannot be recorded; duplicates get `result_not_stored`",
     );
-    /// The result was encoded, but the encoded bytes do not decode, for this reason.
     pub(crate) const NOT_REPLAYABLE: Self = Self::new(
         Level::WARN,
         "not_replayable",
         "the result does not decode from what it was encoded to; duplicates will get `undecodable`",
     );
-    /// The claim was released without a result.
     pub(crate) const RELEASED: Self =
         Self::outcome(Level::DEBUG, "released", "the body failed; released for a retry");
     pub(crate) const REPLAYED: Self = Self::outcome(Level::DEBUG, "replayed", "replayed the recorded result");
     pub(crate) const STEP_RECORDED: Self = Self::new(Level::DEBUG, "step_recorded", "step recorded");
-    /// A step of this name returned what an earlier run recorded.
     pub(crate) const STEP_REPLAYED: Self =
         Self::new(Level::DEBUG, "step_replayed", "the step has run before; gave what was recorded");
-    /// A step of this name ended, but its value cannot be recorded, for this reason. So a later run does not
-    /// get the value.
     pub(crate) const STEP_NOT_STORED: Self = Self::new(
         Level::WARN,
         "step_not_stored",
         "the step's value cannot be recorded; a later run gets `step_not_stored`",
     );
-    /// The value of a step of this name was encoded, but the encoded bytes do not decode, for this reason.
     pub(crate) const STEP_NOT_REPLAYABLE: Self = Self::new(
         Level::WARN,
         "step_not_replayable",
         "the step's value does not decode from what it was encoded to",
     );
-    /// A step of this name ended and could not be recorded, because of this error.
     pub(crate) const STEP_UNRECORDED: Self =
         Self::new(Level::ERROR, "step_unrecorded", "the step ended and could not be recorded");
-    /// The recorded steps of earlier runs could not be read, because of this error.
     pub(crate) const STEPS_UNREAD: Self =
         Self::new(Level::WARN, "steps_unread", "the recorded steps could not be read");
     pub(crate) const FOUND: Self =
@@ -89,7 +79,6 @@ impl Event<'_> {
     pub(crate) const BUSY: Self = Self::outcome(Level::DEBUG, "busy", "in flight elsewhere");
     /// The last attempt failed, and the next is not due.
     pub(crate) const NOT_DUE: Self = Self::outcome(Level::DEBUG, "not_due", "not due yet");
-    /// This call waited for another call, for this time.
     pub(crate) const WAITED: Self = Self::new(Level::DEBUG, "waited", "waited for the call in flight");
     pub(crate) const MISMATCH: Self = Self::outcome(Level::WARN, "mismatch", "same key, other arguments");
     pub(crate) const EXHAUSTED: Self = Self::outcome(Level::WARN, "exhausted", "all attempts are used");
@@ -106,15 +95,10 @@ impl Event<'_> {
         "held_in_doubt",
         "the lease had run out and the key is in doubt; its body is alive and goes on",
     );
-    /// The lease could not be renewed this time, because of this error.
     pub(crate) const RENEWAL_FAILED: Self =
         Self::new(Level::WARN, "renewal_failed", "the lease could not be renewed; trying again");
-    /// The claim could not be released this time, because of this error. At the latest, the claim ends with
-    /// its lease.
     pub(crate) const RELEASE_FAILED: Self =
         Self::new(Level::WARN, "release_failed", "the claim could not be given up; its lease will run out");
-    /// The body ended and its result is not recorded yet, because of this error; its caller gets the result,
-    /// and recording continues.
     pub(crate) const NOT_YET_RECORDED: Self = Self::outcome(
         Level::ERROR,
         "not_yet_recorded",
@@ -122,25 +106,20 @@ impl Event<'_> {
     );
     pub(crate) const RECORDED_LATE: Self =
         Self::new(Level::WARN, "recorded_late", "the result was recorded after its caller had it");
-    /// The body ended and its result could not be recorded, because of this error.
     pub(crate) const UNRECORDED: Self =
         Self::outcome(Level::ERROR, "unrecorded", "the body succeeded and its result could not be recorded");
-    /// As `UNRECORDED`, but because the record is gone or no longer belongs to this attempt.
     pub(crate) const SUPERSEDED: Self = Self::outcome(
         Level::ERROR,
         "unrecorded",
         "the body succeeded, but its record is gone or decided otherwise",
     );
-    /// The recorded result does not decode into the return type, for this reason.
     pub(crate) const UNDECODABLE: Self = Self::outcome(
         Level::ERROR,
         "undecodable",
         "the recorded result does not decode into the return type",
     );
-    /// The store failed with this error, so the call was refused.
     pub(crate) const STORE_FAILED: Self =
         Self::outcome(Level::WARN, "store_failed", "the store failed; the body did not run");
-    /// The store failed with this error, so the body runs unprotected.
     pub(crate) const UNPROTECTED: Self =
         Self::outcome(Level::WARN, "unprotected", "the store failed; running unprotected");
 

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// A retry waits at least this long for the store's answer, even if the retries must end sooner. But it never
-/// waits longer than one try may take. It is also the pause if a backoff ended, which does not happen.
+/// A retry waits at least this long for the store's answer, even if the retries must end sooner. But a retry
+/// never waits longer than one try may take. This constant is also the pause if a backoff ended, which does
+/// not happen.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause of late retries if a backoff ended. This does not happen, because a backoff has no limit of

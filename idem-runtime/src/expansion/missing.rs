@@ -76,7 +76,8 @@ impl<P, T: Piece<P> + ?Sized> AnyPiece<P> for T {
     }
 }
 
-// One impl for each pointer, because an impl for all pointers would hide the message for floats.
+// One impl for each pointer type, because one impl for all of them would hide the message that rustc shows
+// for a float.
 macro_rules! pointers {
     ($($ty:ty)*) => {$(
         #[diagnostic::do_not_recommend]

@@ -22,8 +22,8 @@ impl ProblemDetails {
                 Problem::KeyMalformed,
                 "The idempotency key of the request cannot be used: it is too long. Nothing was processed.",
             ),
-            // Both errors come from what the handler does: it makes a call that would wait for the handler
-            // itself, or a step in it has no value.
+            // The handler's own code causes both errors: a call in it would wait for the handler itself, or a
+            // step in it has no value.
             Error::InFlight { reentrant: true, .. } | Error::Step { .. } => {
                 Self::new(Problem::HandlerFailed, "The processing of the request failed.")
             }

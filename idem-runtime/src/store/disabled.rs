@@ -59,7 +59,7 @@ impl Store for Disabled {
             Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
             Request::Complete(_) => CompleteAnswer::Done.into(),
             Request::Release(_) => ReleaseAnswer::Released.into(),
-            // This also covers a request of a later version, because there is no record that it could change.
+            // This answer also fits a request that a later version adds: there is no record.
             _ => ResolveAnswer::Absent.into(),
         })
     }

@@ -67,8 +67,8 @@ struct Shard {
     /// The records. The hash of a key is computed once for each operation, and the table grows without
     /// hashing again.
     slots: HashTable<Slot>,
-    /// Each entry says when to look at a record whose key has this hash. An entry is stale if no record with
-    /// its hash has its time as [`Slot::look_at`].
+    /// Each entry says when to look at a record whose key has this hash. If no record with this hash has the
+    /// entry's time as [`Slot::look_at`], the entry is stale.
     expiry: BinaryHeap<Reverse<(Timestamp, u64)>>,
     /// The highest fence of all deleted records.
     floor: Fence,

@@ -228,7 +228,7 @@ fn an_attempt_is_renewed_after_the_runtime_that_began_it_has_ended() {
     store.always(OperationKind::Renew, Fault::DelayBefore(Duration::from_millis(1)));
     let attempt = first.block_on(begun(&operation, &store));
     drop(first);
-    // When the second of these renewals is applied, the lease of the grant is over.
+    // Waits for two more renewals. The lease of the grant is over before the store applies the second.
     let (renewed, begin) = (store.applied(OperationKind::Renew), std::time::Instant::now());
     while store.applied(OperationKind::Renew) < renewed + 2 {
         assert!(begin.elapsed() < lease * 20, "it is not renewed");

@@ -2,7 +2,7 @@
 //!
 //! Owns the rules for which options can be combined. `item` has the rules about the function, and `recover`
 //! and `transaction` have the rules about the options with these names. Every fault is reported. But if the
-//! function is a test, only that is reported.
+//! function is a test, only this fault is reported.
 
 mod item;
 mod recover;

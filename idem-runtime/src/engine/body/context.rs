@@ -114,7 +114,6 @@ pub(crate) fn surroundings() -> Surroundings {
 }
 
 impl Context {
-    /// The context of a call under this claim.
     pub(crate) fn of(claim: Arc<dyn AnyClaim>) -> Self {
         Self { source: Source::Claimed(claim), within_step: false }
     }
@@ -391,8 +390,6 @@ impl CallObserver for Mutex<Option<Outcome>> {
 /// # }
 /// ```
 pub async fn observe<F: Future>(call: F) -> Observed<F::Output> {
-    // Does not call `observed_by`. If an async function passes a future to another function, its own future
-    // contains that future twice.
     let last = Arc::new(Mutex::new(None::<Outcome>));
     let value = OBSERVER.scope(within_current(last.clone()), call).await;
     let outcome = *last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -62,8 +62,8 @@ pub(crate) trait AnyClaim: Send + Sync + 'static {
 }
 
 impl<S: Store> Claimed<S> {
-    /// How long requests to read and record steps are retried: while the lease is held, and at least for the
-    /// store timeout.
+    /// Until when requests to read and record steps are retried: until the lease is over, and at least for
+    /// the store timeout.
     fn retries_until(&self) -> Instant {
         self.lease.held_until().max(Instant::now() + self.call.policy.store_timeout)
     }
@@ -178,7 +178,8 @@ pub(super) async fn renew_before_start(claim: &Arc<dyn AnyClaim>, until: Instant
         }
         sleep(pause).await;
     }
-    // After a deadline, leases are so short that a lease may be over when the answer to its renewal arrives.
+    // After the deadline of `with_deadline`, a renewal extends the lease by only a millisecond. So the lease
+    // may be over when the answer arrives.
     if !lease.is_lost() && lease.held_until() <= Instant::now() {
         return Err(StoreError::outcome_unknown("the lease was over before the body or a step could start"));
     }

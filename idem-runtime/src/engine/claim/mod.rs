@@ -123,8 +123,8 @@ impl<S: Store> Call<S> {
     }
 }
 
-/// Claims the key for a new owner. If the answer is lost, the same owner sends the claim again, within the
-/// store timeout.
+/// Claims the key for a new owner. If the answer is lost, the claim is sent again with the same owner, within
+/// the store timeout.
 async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError> {
     let (owner, sent) = (Owner::random(), call.send_time());
     let patience = call.policy.store_timeout;
@@ -135,8 +135,8 @@ async fn claim<S: Store>(call: &Arc<Call<S>>) -> Result<Claiming<S>, StoreError>
         let place = Box::new_uninit();
         let answering = Box::into_pin(Box::write(place, claim_as(call.clone(), owner, sent)));
         let answering = open.answering.insert(answering);
-        // After the timeout the claim is not dropped. It continues in the background, to release what the
-        // store may still grant.
+        // After the timeout, dropping `open` lets the claim continue in the background. If the store still
+        // grants the claim, the claim is then released.
         let answer = within(until, answering).await.map_err(|_| unanswered("the claim", patience))?;
         open.answering = None;
         let attempt = match answer {
@@ -232,9 +232,9 @@ impl<S: Store> Drop for UnansweredClaim<'_, S> {
     }
 }
 
-/// Releases the possible grant of a claim whose caller went away or got an error, even after an outage of the
-/// store. `answering` is the claim if it is still under way, and `None` if it has ended and may have been
-/// granted.
+/// The caller of a claim went away or got an error, but the store may have granted the claim. In this case,
+/// releases the key, even after an outage of the store. `answering` waits for the store's answer. It is
+/// `None` if no answer comes any more.
 async fn give_back<S: Store>(call: Arc<Call<S>>, owner: Owner, answering: Option<Answering<S>>) {
     if let Some(answering) = answering {
         let answer = timeout(call.policy.store_timeout, answering).await;

@@ -21,8 +21,8 @@ use crate::error::StoreError;
 use idem_core::protocol::{ClaimAnswer, Fence, Record, State, Timestamp};
 use idem_core::{RecordKey, Store};
 
-/// If the store confirmed a refusal longer ago than this time, the refusal is out of date, unless a reading
-/// of the record is under way. If it is out of date, a waiter whose time is over asks the store itself.
+/// A refusal is out of date if the store last confirmed it longer ago than this time, unless a reading of the
+/// record is under way. If the refusal is out of date, a waiter whose time is over asks the store itself.
 const STALE: Duration = Duration::from_secs(1);
 
 /// The polls of one store in this process, for all keys that callers wait for. The clones of a store share
@@ -32,7 +32,7 @@ pub(crate) struct Waiters(Arc<Polls>);
 
 #[derive(Default)]
 struct Polls {
-    /// How many polls there are. Most results have no waiters, so `wake_in` checks this first.
+    /// How many polls there are. Most results have no waiters, so `wake_in` checks this number first.
     count: AtomicUsize,
     of_keys: Mutex<PollsOfKeys>,
 }
@@ -176,8 +176,8 @@ impl Waiters {
         let waiter = Waiter { result: poll.result.subscribe(), poll: poll.clone() };
         drop(all);
         if is_new {
-            // Not under the lock, because a runtime that was shut down drops the task here, and the drop
-            // takes the lock.
+            // The lock must be released before `spawn`: a runtime that was shut down drops the task at once,
+            // and the task's `drop` takes the lock.
             let task = PollTask { store: store.clone(), patience, key: key.clone(), waiters, poll };
             runtime.spawn(task.run());
         }

@@ -91,7 +91,8 @@ impl Operation {
             None => site.default_scope(receiver, type_name_of_val(inside)).map_err(Box::new),
         };
         let (first, scope) = site.first.get_or_init(|| (name, find()));
-        // The pointers are usually equal, but the compiler may keep two copies of a type's name.
+        // Compares the addresses first. They are usually equal, but the compiler may keep two copies of a
+        // type's name.
         let is_first = std::ptr::eq(*first, name) || *first == name || site.scope.is_some();
         let scope = if is_first { scope.clone() } else { find() };
         let policy = SharedPolicy { site: &site.policy, fault: site.fault, own: None };
@@ -234,7 +235,8 @@ impl Details {
         (&self.key).into()
     }
 
-    /// The length of a lease that starts now, cut short so that it ends at the deadline.
+    /// The length of a lease that starts now. Near the deadline, the lease is shorter, so that it ends there.
+    /// It is never shorter than `SHORTEST_LEASE`.
     pub(crate) fn lease_from_now(&self) -> Duration {
         let Some(deadline) = self.deadline else { return self.lease };
         let remaining = deadline.saturating_duration_since(Instant::now());
@@ -256,8 +258,8 @@ impl Details {
             .with_recovers(policy.recovers)
     }
 
-    /// Polls `future` in the span of the call, because a wrapper of the store may use the current span. The
-    /// span is borrowed, not cloned, because every call in flight has room for this future.
+    /// Polls `future` in the span of the call, because a wrapper of the store may use the current span.
+    /// Borrows the span, because a clone would make the future of every call larger.
     pub(crate) async fn in_span<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| self.span.in_scope(|| future.as_mut().poll(cx))).await
     }

@@ -45,7 +45,8 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: either this result is recorded, or no other result is recorded.
+    /// The caller gets its own result: either this result is recorded, or there is no other result of this
+    /// call.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),
@@ -94,7 +95,7 @@ impl<S: Store> Attempt<S> {
         self.phase = Phase::Releasing(ReleaseCause::Unused, Duration::ZERO);
     }
 
-    /// Whether the body's result is to be recorded. If so, the attempt holds the result from now on.
+    /// Whether the body's result must be recorded. If so, the attempt holds the result from now on.
     pub(crate) fn is_finished<R, T, E>(&mut self, codec: &Codec<R, T, E>, result: &R) -> bool {
         let log = &self.claimed.log;
         // If a cause is set, no body has run. Either `recover` failed, or it found nothing and no attempts
@@ -122,8 +123,8 @@ impl<S: Store> Attempt<S> {
         retry_after.map(|pace| pace.delay(self.claimed.grant.attempt)).unwrap_or_default()
     }
 
-    /// The body is done with a result that is not recorded, a value or an error. From now on the claim is
-    /// released even if the call is dropped.
+    /// The body returned a value or an error that is not recorded. From now on the claim is released even if
+    /// the call is dropped.
     pub(crate) fn not_recorded(&mut self, retry_after: Option<Duration>, is_value: bool) {
         let attempt = self.claimed.grant.attempt;
         let retry_after = retry_after.unwrap_or_else(|| self.delay_by_policy());
@@ -218,8 +219,8 @@ impl<S: Store> Attempt<S> {
                 Recorded::Kept(self.executed(not_stored))
             }
             Ok(_) => {
-                // The phase ends only after the record is read, so that the result is not lost if the caller
-                // is dropped during the reading.
+                // The phase ends only after the record is read, so that the result is not lost if the call is
+                // dropped during the reading.
                 let superseded = Box::pin(self.superseded()).await;
                 if let Phase::Recording(request) = std::mem::replace(&mut self.phase, Phase::Over) {
                     self.claimed.report_unrecorded(&request, None);

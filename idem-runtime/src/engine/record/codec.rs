@@ -24,9 +24,10 @@ use crate::engine::report::{CallEnd, CallEvent, Event, Outcome};
 use crate::error::Error;
 use idem_core::protocol::{Replay, ResultFormat, StoredResult, Tombstone, Verdict};
 
-/// How the results `R` of a function, each a `Result<T, E>`, are recorded. A codec is made by [`codec`] and,
-/// for an [`Operation`](crate::Operation), by [`terminal`](crate::Operation::terminal),
-/// [`record_if`](crate::Operation::record_if) and [`retry_after_error`](crate::Operation::retry_after_error).
+/// How the results of a function are recorded. The function returns `R`, which is `Result<T, E>`. A codec is
+/// made by [`codec`] and, for an [`Operation`](crate::Operation), by
+/// [`terminal`](crate::Operation::terminal), [`record_if`](crate::Operation::record_if) and
+/// [`retry_after_error`](crate::Operation::retry_after_error).
 pub struct Codec<R, T, E> {
     as_result: fn(&R) -> Result<&T, &E>,
     from_result: fn(Result<T, E>) -> R,
@@ -321,7 +322,7 @@ pub(crate) fn to_stored<T: Serialize>(value: &T, max_bytes: usize) -> Stored {
     let mut limited = Limited { bytes: SmallVec::new(), most: max_bytes, exceeded: false };
     let written = catch_unwind(AssertUnwindSafe(|| serde_json::to_writer(&mut limited, value)));
     let (tombstone, fault) = match written {
-        // This also covers a user's `Serialize` that ignored the error and continued.
+        // This arm comes first, because a user's `Serialize` may ignore the writer's error and return `Ok`.
         _ if limited.exceeded => {
             (Tombstone::TooLarge, format!("it takes more than {max_bytes} bytes").into())
         }

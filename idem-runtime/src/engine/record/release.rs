@@ -51,8 +51,8 @@ impl<S: Store> Claimed<S> {
 
     /// Records the steps that have ended, so that they do not run again. If that fails, the store does not
     /// know all that the body did, so a failed body counts as abandoned. If the last request to record a step
-    /// failed, a release for which the caller waits does not send it again. A release in the background
-    /// (`again`) does, because no caller waits for it.
+    /// failed, only a release in the background (`again`) sends that request again, because no caller waits
+    /// for such a release.
     async fn with_its_steps(&self, cause: ReleaseCause, again: bool) -> ReleaseCause {
         let recorded = match self.log.is_flushed() {
             Ok(true) => true,
@@ -62,8 +62,9 @@ impl<S: Store> Claimed<S> {
         if cause == ReleaseCause::Failed && !recorded { ReleaseCause::Abandoned } else { cause }
     }
 
-    /// Releases the claim, and retries. The release of an abandoned run has the same effect as the end of its
-    /// lease, so its retries end with the lease. Other releases are retried for up to [`LONGEST_RETRIES`].
+    /// Releases the claim, and retries as long as the lease lasts. The release of an abandoned run has the
+    /// same effect as the end of the lease, so its retries end then. Other releases are retried further: see
+    /// [`Patience`].
     async fn release_to_the_end(self: Arc<Self>, cause: ReleaseCause, retry_after: Duration) {
         let mut pauses = backoff().build();
         let mut patience = Patience::new(&self.call);

@@ -165,8 +165,8 @@ impl Log {
         state.recorded + state.waiting.len()
     }
 
-    /// The next request to the store that is needed to have `end` recorded steps; `None` if no request is
-    /// needed.
+    /// The next request to the store until `end` steps are recorded. It loads the steps of earlier runs, or
+    /// records the first waiting step. `None` if no request is needed.
     fn job(&self, claim: &dyn AnyClaim, end: usize) -> Option<Shared<Job>> {
         let mut state = self.state();
         if state.earlier.is_some() && state.recorded >= end {

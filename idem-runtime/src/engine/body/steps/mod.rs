@@ -249,9 +249,9 @@ impl Turn {
         Ok(turn)
     }
 
-    /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. The call
-    /// may be over because a task with its context has outlived it. The claim may be lost because the worker
-    /// was paused or could not reach the store. In both cases another run may have run this step.
+    /// Returns `Ok` if the closure may run: the call is not over, and its claim is certainly held. A task
+    /// with the call's context can outlive the call. The claim can be lost while the worker is paused or
+    /// cannot reach the store. In both cases another run may have run this step.
     async fn held(&self) -> Result<(), Error> {
         confirm(&self.claim).await.map_err(|error| self.failed(StepError::Store(error)))?;
         let lease = &self.claim.held().lease;

@@ -190,7 +190,8 @@ where
     B: Future<Output = Result<T, E>>,
 {
     if R::RECOVERS {
-        // Boxed, because few operations recover, and every call has room for this future.
+        // Boxed, because few operations recover, and otherwise the future of every call would have room for
+        // this future.
         let recovered = Box::pin(async {
             match codec.begin_recovery().await {
                 Ok(Some(recovery)) => codec.recover(rules.recover(recovery)).await,
