@@ -29,7 +29,7 @@ pub struct Site {
     pub blocked: Blocked,
     /// The last run of a body that the calls of this caller started.
     pub own_run: Arc<AtomicUsize>,
-    /// The argument of the call's fingerprint.
+    /// The argument from which the call makes its fingerprint.
     pub argument: u8,
     pub called: Instant,
     /// How many bodies the call is nested in.

@@ -330,8 +330,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes: a record may expire by a jump, and live again after the
-        // next jump.
+        // If the clock has jumped, any outcome may be unknown: a record may expire by a jump, and live again
+        // after the next jump.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -893,8 +893,8 @@ impl State {
         }
     }
 
-    /// A renewal of this grant may get the answer that the key is in doubt. If an operator resolved the doubt
-    /// while the worker waited for this answer, the time of the answer.
+    /// Looks at the last renewal of this grant to which the store answered that the key is in doubt. If an
+    /// operator resolved the doubt while the worker waited for this answer, returns the time of the answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;

@@ -33,7 +33,7 @@ struct Args {
     /// How many threads run histories; one for each core unless set.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Looks only for sentences that contain this text.
+    /// Reports only violations of sentences that contain this text.
     #[arg(long)]
     about: Option<String>,
     /// Does not shrink a finding.

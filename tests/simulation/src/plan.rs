@@ -1,4 +1,4 @@
-//! A plan: everything that happens in one history from outside the engine. A seed makes a plan.
+//! A plan determines all calls, events and faults of one history. A seed makes a plan.
 //!
 //! A plan consists of parts that can each be left out, so that a finding can be shrunk. Findings are kept as
 //! plans (`regressions/`) and not as seeds, because a seed means another plan as soon as this file changes.
@@ -68,14 +68,14 @@ pub struct CallPlan {
     pub worker: usize,
     pub operation: usize,
     pub way: Way,
-    /// The argument of the fingerprint; [`NO_ARGUMENT`] for a call without one.
+    /// The argument from which the call makes its fingerprint; [`NO_ARGUMENT`] if it makes none.
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
     /// The call has a deadline this long after its start. The lease ends at the deadline at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// Upper limit of the calls until the caller has a value.
+    /// How many calls the caller makes at most. A final result ends the calls.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -132,7 +132,7 @@ pub enum Act {
         names: (u8, u8),
         takes: (Millis, Millis),
     },
-    /// A step inside of a step, by a scope.
+    /// A step that begins inside another step, in a scope of the call's context.
     NestedStep {
         name: u8,
     },

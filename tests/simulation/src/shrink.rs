@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::history::run;
 use crate::plan::Plan;
 
-/// Makes the plan as small as it can. The result still breaks the same sentence.
+/// Leaves out of the plan as much as possible. A run of the result still violates `sentence`.
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =

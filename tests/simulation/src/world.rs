@@ -200,7 +200,7 @@ pub struct Run {
     pub ended_steps: Vec<String>,
     /// The inputs of the steps whose closures began in this run.
     pub inputs: BTreeMap<String, Option<u8>>,
-    /// The argument of the fingerprint of the run's call.
+    /// The argument from which the call makes its fingerprint.
     pub argument: u8,
     /// How long the task of the run was blocked.
     pub blocked: Duration,

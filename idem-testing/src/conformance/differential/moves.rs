@@ -41,7 +41,7 @@ impl Gambler {
         self.below(one_in) == 0
     }
 
-    /// Remembers the grant in the record of a key.
+    /// Adds the grant of `record` to the last 24 grants.
     pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
         let grant = (key.clone(), record.owner, record.fence);
         if self.grants.last() != Some(&grant) {

@@ -154,8 +154,9 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor (the highest fence so far) for many keys, so a fence may be higher than its
-    /// key requires. The limit is the clock's time or one more than the highest fence, whichever is higher.
+    /// Whether a store may give the fence `given` if `wanted` is expected. A store may keep one floor (the
+    /// highest fence so far) for many keys, so its fence may be higher than the key requires. The limit is
+    /// the clock's time or one more than the highest fence, whichever is higher.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
             // The oracle's fence comes from another clock than the store's, so the two fences are only close.
