@@ -37,7 +37,8 @@ fn named(check: &&Check) -> bool {
 }
 
 /// The two handles are a store and its clone, so they share one cache. With two caches, a forgotten key would
-/// be replayed until the cache's time limit, by design. Each run takes another sample of the traces.
+/// be replayed until the cache's time limit, by design. Each run takes another quarter of the kit's short
+/// sequences of requests.
 #[test]
 fn the_conformance_kit_holds_over_all_of_them() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(named) {

@@ -724,7 +724,7 @@ impl State {
             }
             Error::InDoubt { .. } => {
                 self.check_held_in_doubt(caller);
-                // Under `in_doubt`, a call with `recover` gets the key granted instead of this error.
+                // Under `in_doubt`, a call with `recover` is granted the key, so it does not get this error.
                 let is_granted = operation.in_doubt && operation.recover.is_some();
                 !is_granted || !self.was_calm(caller) || caller.has_deadline
             }

@@ -1,7 +1,8 @@
 //! A plan determines all calls, events and faults of one history. A seed makes a plan.
 //!
-//! A plan consists of parts that can each be left out, so that a finding can be shrunk. Findings are kept as
-//! plans (`regressions/`) and not as seeds, because a seed means another plan as soon as this file changes.
+//! A plan consists of parts that can each be left out, so that a plan with a violation can be shrunk. Plans
+//! with a violation are kept in `regressions/`. Their seeds would not be enough, because a seed makes another
+//! plan as soon as this file changes.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};

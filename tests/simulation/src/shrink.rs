@@ -1,4 +1,4 @@
-//! Makes a finding short: leaves out of its plan whatever the violation does not need.
+//! Shrinks a plan with a violation: leaves out whatever the violation does not need.
 
 use serde_json::json;
 

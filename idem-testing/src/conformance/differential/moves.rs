@@ -1,5 +1,5 @@
-//! Draws random operations from a seed. Most operations are symbols of the alphabet. The request of a symbol
-//! depends on the current record of the key.
+//! Draws random operations from a seed. Most operations are requests of `alphabet`. Such a request depends on
+//! the current record of the key.
 
 use std::time::Duration;
 

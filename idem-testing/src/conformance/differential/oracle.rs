@@ -187,7 +187,8 @@ impl Oracle {
             return same("the record, which must not change", seen, wanted);
         }
         same("the record", timeless(seen), timeless(wanted))?;
-        // If the fence is kept, or raised by one, it does not come from the clock. So it must be equal.
+        // If the expected fence is the old fence or one more, it does not come from the clock. So the store's
+        // fence must be equal to it.
         let is_counted = old.is_some_and(|old| wanted.fence.get() <= old.fence.get().saturating_add(1));
         let fence =
             if is_counted { seen.fence == wanted.fence } else { self.same_fence(seen.fence, wanted.fence) };
