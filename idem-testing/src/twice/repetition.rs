@@ -91,7 +91,7 @@ impl<S, K> Twice<S, K> {
         let before = (self.effects)().await;
         let (mut runs, drops) = together(2, &once, self.breaks).await?;
         let after = (self.effects)().await;
-        // If no run of the pair was answered, the last run may have the effect.
+        // If no run of the pair got a final answer, the last run may have the effect.
         let is_answered = runs.iter().any(|(_, kind, _)| *kind == AnswerKind::Final);
         runs.extend(together(1, &once, 0).await?.0);
         let last = (self.effects)().await;

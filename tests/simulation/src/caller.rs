@@ -73,7 +73,7 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     operation
 }
 
-/// The rules of a plan that depend on the result; `None` if the plan has none.
+/// The operation with the plan's rules about results; `None` if the plan has no such rules.
 fn typed(operation: &Operation, plan: &OperationPlan) -> Option<Operation<ResultRules<Receipt, Failure>>> {
     if !(plan.terminal || plan.record_if || plan.retry_after_error) {
         return None;

@@ -62,7 +62,7 @@ pub enum Recover {
     FailsFirst,
 }
 
-/// One caller.
+/// The calls of one caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallPlan {
     pub at: Millis,

@@ -377,7 +377,7 @@ impl State {
     }
 }
 
-/// The fault that the weather brings.
+/// Draws the fault of a request from the plan's `Weather` at this time.
 fn weather(plan: &Plan, worker: usize, what: &str, at: u64, rng: &mut Rng) -> Option<Fault> {
     let at = at / 1_000;
     let weather = plan.weather.iter().find(|weather| {
