@@ -95,7 +95,8 @@ fn changed(module: &str) -> Catalogue {
     Catalogue::parse(&text.replace(&format!("{module}::"), "shop::")).unwrap()
 }
 
-/// Tries each change of a function or type alone, and compares its reported effect on records.
+/// Makes each change of a function or type alone, and compares the reported effect on records with the
+/// expected one.
 #[test]
 fn every_change_is_said_with_what_it_does_to_records() {
     let before = changed("before");

@@ -22,7 +22,7 @@ const PRINT: [u8; 32] = *b"private-amount-of-42-euros-00001";
 /// The limit of the store. A value that does not compress must fit into it with its envelope.
 const LIMIT: usize = 1 << 17;
 
-/// All wrappers, in the order that `docs/wrappers.md` names.
+/// Puts all wrappers around a store, in the order that `docs/wrappers.md` names.
 fn all<S: Store>(store: S) -> impl Store {
     let sealed = store.encrypted(ring()).compressed_up_to(LIMIT - 64).digest_keys(&SECRET);
     // The cache does not know when a result expires. So in this test, the cache may answer a claim only in
@@ -37,7 +37,8 @@ fn named(check: &&Check) -> bool {
 }
 
 /// The two handles are a store and its clone, so they share one cache. With two caches, a forgotten key would
-/// be replayed until the cache's time limit, by design. Each run takes another sample of the traces.
+/// be replayed until the cache's time limit, by design. Each run takes another quarter of the kit's short
+/// sequences of requests.
 #[test]
 fn the_conformance_kit_holds_over_all_of_them() -> Result<(), Violation> {
     for check in conformance::all().iter().filter(named) {

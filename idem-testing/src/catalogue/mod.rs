@@ -1,6 +1,6 @@
 //! Compares the catalogue of a program with a committed file.
 //!
-//! Owns the file; `differences` says what a difference means for existing records.
+//! Reads and writes the committed file. `differences` says what a difference means for existing records.
 
 mod differences;
 

@@ -78,8 +78,8 @@ pub enum Fault {
     /// The operation is applied, but its answer is lost:
     /// [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
     FailAfter,
-    /// The answer is lost at once, and the operation is applied only after this time, when nobody expects it
-    /// any more: [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind).
+    /// The operation fails at once with [`StoreErrorKind::OutcomeUnknown`](idem_core::StoreErrorKind). It is
+    /// applied only after this time, when nobody expects it any more.
     FailThenApply(Duration),
     /// The operation is applied after this time.
     DelayBefore(Duration),

@@ -146,7 +146,7 @@ impl Report {
     }
 
     /// The injury and the place of each failed run, such as `crash after at point 2, the store's complete`.
-    /// If the run without injuries failed, `no injury at all`.
+    /// The entry of a failed run without injuries is `no injury at all`.
     #[must_use]
     pub fn broken(&self) -> Vec<&str> {
         self.broken.iter().map(|broken| broken.at.as_str()).collect()

@@ -100,7 +100,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A call that the trial makes.
+/// The number of a call that the trial makes.
 pub(super) type CallId = u64;
 
 /// What happens to an operation at a place.

@@ -10,7 +10,7 @@ use std::task::Poll;
 use super::state::{CallId, Injury, Place, State, Target};
 use super::store::TrialStore;
 
-/// Upper limit of the calls until a caller gets an answer.
+/// How many calls [`Trial::answers`] makes at most.
 const TRIES: usize = 6;
 
 /// One run of a test: its store, and the calls that are injured.

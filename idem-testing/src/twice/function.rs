@@ -7,7 +7,7 @@ use super::Twice;
 use super::repetition::{Answer, AnswerKind};
 
 impl<T: PartialEq + Debug, E: Debug> Answer for Result<T, E> {
-    /// The kind of a terminal error is `Final`, too. It does not come from here: the idempotent call itself
+    /// Terminal errors are `Final`, too, but this method cannot recognize them. The idempotent call itself
     /// reports that its error is terminal.
     fn kind(&self) -> AnswerKind {
         if self.is_ok() { AnswerKind::Final } else { AnswerKind::Retryable }

@@ -91,7 +91,7 @@ impl<S, K> Twice<S, K> {
         let before = (self.effects)().await;
         let (mut runs, drops) = together(2, &once, self.breaks).await?;
         let after = (self.effects)().await;
-        // If no run of the pair was answered, the last run may have the effect.
+        // If no run of the pair got a final answer, the last run may have the effect.
         let is_answered = runs.iter().any(|(_, kind, _)| *kind == AnswerKind::Final);
         runs.extend(together(1, &once, 0).await?.0);
         let last = (self.effects)().await;
@@ -119,9 +119,10 @@ impl<S, K> Twice<S, K> {
     }
 }
 
-/// Makes groups of `count` concurrent runs, one group after the other, until a run is answered or `PATIENCE`
-/// is over. The first group is dropped when it has waited once. Each later group is dropped one wait later
-/// than the group before it, up to `limit` groups. Returns the last group, and how many groups were dropped.
+/// Makes groups of `count` concurrent runs, one group after the other. Stops when a run gets another answer
+/// than `InFlight`, or when no group was dropped for `PATIENCE`. The first group is dropped when it has
+/// waited once. Each later group is dropped one wait later than the group before it, up to `limit` groups.
+/// Returns the last group, and how many groups were dropped.
 async fn together<A: Answer, E, B: Future<Output = Result<A, E>>>(
     count: usize,
     once: &impl Fn() -> B,

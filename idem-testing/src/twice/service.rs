@@ -70,7 +70,7 @@ const SHOWN: usize = 200;
 /// A whole response, with its trailers.
 type Whole = (Parts, Bytes, Option<HeaderMap>);
 
-/// A trailer or header.
+/// The trailer with this name, or else the header.
 fn metadata<'w>(whole: &'w Whole, name: &str) -> Option<&'w [u8]> {
     let trailer = whole.2.as_ref().and_then(|trailers| trailers.get(name));
     trailer.or_else(|| whole.0.headers.get(name)).map(HeaderValue::as_bytes)

@@ -37,7 +37,7 @@ fn whether_and_when_a_call_may_be_made_again_is_told_of_each_kind() {
         let after = matches!(kind, Kind::InFlight | Kind::NotDue).then_some(AFTER);
         assert_eq!(error.retry_after(), after, "{kind}");
     }
-    // Other errors of two of these kinds: a retry does not help.
+    // Two errors for which a retry does not help, although their kinds are in the list above.
     let broken = StoreError::configuration("the password is wrong");
     assert!(!errors::store("payments.charge", broken).is_retryable());
     let reentrant = errors::reentrant("payments.charge");

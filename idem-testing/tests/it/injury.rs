@@ -139,7 +139,7 @@ async fn a_test_that_panics_everywhere(trial: Trial) {
     assert_eq!(*charges.lock().unwrap(), 1, "charged twice");
 }
 
-/// Runs `a_test_that_panics_everywhere` in a process of its own, and reads the output of this process.
+/// Runs `a_test_that_panics_everywhere` in another process, and reads what that process prints.
 #[test]
 fn a_broken_test_prints_each_message_once() {
     let mut test = Command::new(std::env::current_exe().unwrap());

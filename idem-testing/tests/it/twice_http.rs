@@ -194,7 +194,8 @@ async fn an_answer_for_a_key_in_flight_is_waited_for_and_one_that_asks_to_try_ag
             response(if is_in_flight { in_flight } else { (503, &[], "down") })
         };
         let app = twice(Router::new().route("/payments", post(pay)).merge(paid_once("/guarded")));
-        // One run of the second pair gets an error as its answer, so `twice` stops waiting for the key.
+        // `twice` makes two runs at once. Both are answered as in flight, so `twice` makes two more. The last
+        // of these fails, so `twice` stops waiting for the key.
         assert_eq!(
             answer(&app, request("/payments")).await,
             (StatusCode::SERVICE_UNAVAILABLE, "down".into())
@@ -228,7 +229,7 @@ async fn the_header_with_the_key_can_have_another_name() {
     }
 }
 
-/// A service that must be ready before it is called, as tower demands, and that is down for one path.
+/// A service that panics if it is called before it is ready, as tower allows. One path fails.
 #[derive(Default)]
 struct Strict {
     is_ready: bool,

@@ -267,7 +267,7 @@ async fn nested(site: &Site, run: RunId, name: u8) -> Result<(), Failure> {
     let around = format!("around{name}");
     let inside = async {
         world.lock().runs[run].is_within_step = true;
-        // The scope has the context inside the outer step, or the context from before that step.
+        // The inner step runs in the context inside the outer step, or in the context from before that step.
         if let Some(context) = if name.is_multiple_of(2) { context() } else { before } {
             let text = format!("nested{name}");
             let inner = Step::new(text.clone());

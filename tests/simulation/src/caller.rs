@@ -29,7 +29,7 @@ pub struct Site {
     pub blocked: Blocked,
     /// The last run of a body that the calls of this caller started.
     pub own_run: Arc<AtomicUsize>,
-    /// The argument of the call's fingerprint.
+    /// The argument from which the call makes its fingerprint.
     pub argument: u8,
     pub called: Instant,
     /// How many bodies the call is nested in.
@@ -73,7 +73,7 @@ fn operation(number: usize, plan: &OperationPlan, argument: u8) -> Operation {
     operation
 }
 
-/// The rules of a plan that depend on the result; `None` if the plan has none.
+/// The operation with the plan's rules about results; `None` if the plan has no such rules.
 fn typed(operation: &Operation, plan: &OperationPlan) -> Option<Operation<ResultRules<Receipt, Failure>>> {
     if !(plan.terminal || plan.record_if || plan.retry_after_error) {
         return None;

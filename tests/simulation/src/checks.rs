@@ -330,8 +330,8 @@ impl State {
                 || loose
                 || !self.is_settled(operation, *run)
         });
-        // If the clock has jumped, the answer is yes: a record may expire by a jump, and live again after the
-        // next jump.
+        // If the clock has jumped, any outcome may be unknown: a record may expire by a jump, and live again
+        // after the next jump.
         let jumped = self.jumped.is_some();
         let since = Instant::now().checked_sub(grace(operation)).filter(|_| !jumped);
         let Some(since) = since else { return true };
@@ -724,7 +724,7 @@ impl State {
             }
             Error::InDoubt { .. } => {
                 self.check_held_in_doubt(caller);
-                // Under `in_doubt`, a call with `recover` gets the key granted instead of this error.
+                // Under `in_doubt`, a call with `recover` is granted the key, so it does not get this error.
                 let is_granted = operation.in_doubt && operation.recover.is_some();
                 !is_granted || !self.was_calm(caller) || caller.has_deadline
             }
@@ -893,8 +893,8 @@ impl State {
         }
     }
 
-    /// A renewal of this grant may get the answer that the key is in doubt. If an operator resolved the doubt
-    /// while the worker waited for this answer, the time of the answer.
+    /// Looks at the last renewal of this grant to which the store answered that the key is in doubt. If an
+    /// operator resolved the doubt while the worker waited for this answer, returns the time of the answer.
     fn resolved_meanwhile(&self, number: usize, life: usize, fence: u64) -> Option<Instant> {
         let key = &self.keys[number];
         let (begin, end) = key.grants.get(&fence)?.doubt_confirmed?;

@@ -325,7 +325,7 @@ async fn shut_down(world: &World, worker: usize) {
         let mut state = world.lock();
         note!(state, "process {id} shuts down");
     }
-    // Calls that are under way have this long to end.
+    // Gives calls that are under way time to end.
     sleep(Duration::from_millis(500)).await;
     let (process, tasks) = {
         let mut state = world.lock();

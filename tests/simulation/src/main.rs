@@ -33,13 +33,13 @@ struct Args {
     /// How many threads run histories; one for each core unless set.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Looks only for sentences that contain this text.
+    /// Reports only violations of sentences that contain this text.
     #[arg(long)]
     about: Option<String>,
-    /// Does not shrink a finding.
+    /// Does not shrink the plan of a violation.
     #[arg(long)]
     no_shrink: bool,
-    /// Writes a shrunk finding to this file, to keep it.
+    /// Writes the shrunk plan of a violation to this file.
     #[arg(long)]
     save: Option<PathBuf>,
 }
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     search(&args)
 }
 
-/// Shrinks a finding, and prints the result.
+/// Shrinks the plan of a violation, and prints the result.
 fn show(plan: &Plan, violation: &Violation, args: &Args) -> ExitCode {
     println!("\nseed {}: {}: {}", plan.seed, violation.sentence, violation.detail);
     if !args.no_shrink {

@@ -1,7 +1,8 @@
-//! A plan: everything that happens in one history from outside the engine. A seed makes a plan.
+//! A plan determines all calls, events and faults of one history. A seed makes a plan.
 //!
-//! A plan consists of parts that can each be left out, so that a finding can be shrunk. Findings are kept as
-//! plans (`regressions/`) and not as seeds, because a seed means another plan as soon as this file changes.
+//! A plan consists of parts that can each be left out, so that a plan with a violation can be shrunk. Plans
+//! with a violation are kept in `regressions/`. Their seeds would not be enough, because a seed makes another
+//! plan as soon as this file changes.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -61,21 +62,21 @@ pub enum Recover {
     FailsFirst,
 }
 
-/// One caller.
+/// The calls of one caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallPlan {
     pub at: Millis,
     pub worker: usize,
     pub operation: usize,
     pub way: Way,
-    /// The argument of the fingerprint; [`NO_ARGUMENT`] for a call without one.
+    /// The argument from which the call makes its fingerprint; [`NO_ARGUMENT`] if it makes none.
     pub argument: u8,
     /// The caller drops its future after this time.
     pub dropped_after: Option<Millis>,
     /// The call has a deadline this long after its start. The lease ends at the deadline at the latest.
     #[serde(default)]
     pub deadline: Option<Millis>,
-    /// Upper limit of the calls until the caller has a value.
+    /// How many calls the caller makes at most. A final result ends the calls.
     pub tries: u32,
     pub pause: Millis,
     pub body: Script,
@@ -132,7 +133,7 @@ pub enum Act {
         names: (u8, u8),
         takes: (Millis, Millis),
     },
-    /// A step inside of a step, by a scope.
+    /// A step that begins inside another step, in a scope of the call's context.
     NestedStep {
         name: u8,
     },

@@ -1,11 +1,11 @@
-//! Makes a finding short: leaves out of its plan whatever the violation does not need.
+//! Shrinks a plan with a violation: leaves out whatever the violation does not need.
 
 use serde_json::json;
 
 use crate::history::run;
 use crate::plan::Plan;
 
-/// Makes the plan as small as it can. The result still breaks the same sentence.
+/// Leaves out of the plan as much as possible. A run of the result still violates `sentence`.
 #[must_use]
 pub fn shrink(plan: &Plan, sentence: &'static str) -> Plan {
     let breaks =

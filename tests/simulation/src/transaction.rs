@@ -191,7 +191,7 @@ impl RecordsIn<SimTransaction> for SimStore {
     }
 
     fn undo_first(connection: &mut SimTransaction, (rows, records): &mut Self::Mark) {
-        // This runs before the next statement, so nobody sees its error.
+        // A real connection rolls back later, before its next statement. So nobody sees the error.
         if connection.savepoint().is_err() {
             return;
         }

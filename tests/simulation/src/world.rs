@@ -200,7 +200,7 @@ pub struct Run {
     pub ended_steps: Vec<String>,
     /// The inputs of the steps whose closures began in this run.
     pub inputs: BTreeMap<String, Option<u8>>,
-    /// The argument of the fingerprint of the run's call.
+    /// The argument from which the call makes its fingerprint.
     pub argument: u8,
     /// How long the task of the run was blocked.
     pub blocked: Duration,
@@ -377,7 +377,7 @@ impl State {
     }
 }
 
-/// The fault that the weather brings.
+/// Draws the fault of a request from the plan's `Weather` at this time.
 fn weather(plan: &Plan, worker: usize, what: &str, at: u64, rng: &mut Rng) -> Option<Fault> {
     let at = at / 1_000;
     let weather = plan.weather.iter().find(|weather| {

@@ -1,5 +1,5 @@
-//! The simulation as a test: the same seed gives the same history, a few histories break no sentence, and
-//! kept findings do not come back.
+//! The simulation as a test: the same seed gives the same history, a few histories violate no guarantee, and
+//! the findings in `regressions/` do not come back.
 //!
 //! The program runs many more seeds, also in each run of the tests: `scripts/test simulation`.
 

@@ -200,7 +200,7 @@ impl Churn {
 }
 
 /// Lets several workers claim and release one key until `enough` grants were made or no attempts are left.
-/// Returns the grants by attempt.
+/// Returns the grants, sorted by attempt.
 async fn churn(t: &Trial, key: &RecordKey, like: &Claim, enough: usize) -> Checked<Vec<Grant>> {
     let shared = Arc::new(Churn::default());
     let ended = t

@@ -108,7 +108,7 @@ pub(crate) async fn a_new_generation_knows_no_step_of_the_one_before(t: &Trial) 
     record(t, &t.take(&held.key).await?, &[step("new")]).await?;
     let short = t.short();
     // A slow server may need longer than `short` to record the steps, so the lease is long at first. The
-    // renewal below shortens it to `short`, and the record expires `short` after that lease.
+    // renewal below shortens the lease to `short`. The record expires `short` after the end of the lease.
     let expiring = t.ask().with_ttl(short);
     for (name, fingerprint, is_purged) in [
         ("expired", None, false),

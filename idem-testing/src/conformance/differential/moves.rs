@@ -1,5 +1,5 @@
-//! Draws random operations from a seed. Most operations are symbols of the alphabet. The request of a symbol
-//! depends on the current record of the key.
+//! Draws random operations from a seed. Most operations are requests of `alphabet`. Such a request depends on
+//! the current record of the key.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Gambler {
         self.below(one_in) == 0
     }
 
-    /// Remembers the grant in the record of a key.
+    /// Adds the grant of `record` to the last 24 grants.
     pub(super) fn learn(&mut self, key: &RecordKey, record: &Record) {
         let grant = (key.clone(), record.owner, record.fence);
         if self.grants.last() != Some(&grant) {

@@ -154,8 +154,9 @@ impl Oracle {
         }
     }
 
-    /// A store may keep one floor (the highest fence so far) for many keys, so a fence may be higher than its
-    /// key requires. The limit is the clock's time or one more than the highest fence, whichever is higher.
+    /// Whether a store may give the fence `given` if `wanted` is expected. A store may keep one floor (the
+    /// highest fence so far) for many keys, so its fence may be higher than the key requires. The limit is
+    /// the clock's time or one more than the highest fence, whichever is higher.
     fn same_fence(&self, given: Fence, wanted: Fence) -> bool {
         if !self.exact {
             // The oracle's fence comes from another clock than the store's, so the two fences are only close.
@@ -186,7 +187,8 @@ impl Oracle {
             return same("the record, which must not change", seen, wanted);
         }
         same("the record", timeless(seen), timeless(wanted))?;
-        // If the fence is kept, or raised by one, it does not come from the clock. So it must be equal.
+        // If the expected fence is the old fence or one more, it does not come from the clock. So the store's
+        // fence must be equal to it.
         let is_counted = old.is_some_and(|old| wanted.fence.get() <= old.fence.get().saturating_add(1));
         let fence =
             if is_counted { seen.fence == wanted.fence } else { self.same_fence(seen.fence, wanted.fence) };

@@ -1,5 +1,6 @@
-//! Every short trace: in each state that a key can reach in a few requests, the test sends each request of
-//! the alphabet. It compares the answer and the record with those of the pure protocol.
+//! Every short trace (a sequence of requests on one key). In each state that a key can reach in a few
+//! requests, the test sends each request of `alphabet`. It compares the answer and the record with those of
+//! the pure protocol.
 //!
 //! Owns the list of traces. The shortest come first, so that the first failing trace is also the shortest
 //! that shows the fault.

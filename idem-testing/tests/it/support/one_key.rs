@@ -94,8 +94,8 @@ impl OneKey {
         ClaimAnswer::try_from(self.apply(rules, &request.clone().into())).expect("the answer to a claim")
     }
 
-    /// Whether a caller with enough time, and an operator, can bring the key to a recorded result from here.
-    /// Works on a copy of this key.
+    /// Whether the key can get a recorded result from here: by a caller that waits long enough, or by an
+    /// operator if the key is in doubt. Works on a copy of this key.
     pub fn can_be_resolved(&self, rules: Rules) -> bool {
         let mut trial = self.clone();
         // At most three tries: one may have to wait for a running lease, and one for a release that is not

@@ -26,7 +26,8 @@ pub struct Shadow {
     since: Fence,
     /// How many bodies the current generation started.
     bodies: u32,
-    /// The grants under `in_doubt` since the last event after which the body may start again.
+    /// Grants under `in_doubt`. Under all of them together, the body may start once. An event after which the
+    /// body may start again empties this list.
     at_stake: Vec<Fence>,
     /// How many bodies were started under the grants of `at_stake`.
     started: u8,

@@ -175,7 +175,7 @@ pub fn worker_in_doubt_is_not_told(asked: &Asked<'_>) -> Step {
     }
 }
 
-/// Arguments whose body never started block a call with other arguments.
+/// A call whose body never started still blocks calls with other arguments.
 pub fn keeps_the_fingerprint(asked: &Asked<'_>) -> Step {
     keeping(asked, |new, before| new.with_fingerprint(before.fingerprint))
 }
