@@ -21,7 +21,7 @@ mod requests;
 /// What the server saw, and what the test sets while the server runs.
 #[derive(Default)]
 struct Seen {
-    /// The sizes of the batches that it answered, and whether they ran in the stores' own runtime.
+    /// The sizes of the batches that the server answered, and whether they ran in the stores' own runtime.
     batches: Mutex<Vec<(usize, bool)>>,
     open: AtomicUsize,
     opened: AtomicUsize,

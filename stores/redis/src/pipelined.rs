@@ -193,7 +193,7 @@ impl Pipelined {
         }
     }
 
-    /// The waiting requests in lots, in the order of their arrival.
+    /// Divides the waiting requests into pipelines, in the order of their arrival.
     fn lots(self: &Arc<Self>) -> Vec<Lot> {
         let (waiting, most) = self.queue().take();
         // Requests whose caller went away are left out, because nobody would use a grant.

@@ -42,7 +42,8 @@ impl Bank {
         Self::behind_a_pooler_with("").await
     }
 
-    /// The same, with a pooler that makes sessions forget the statements that their clients prepared.
+    /// As [`behind_a_pooler`](Self::behind_a_pooler), with a pooler that makes sessions forget the statements
+    /// that their clients prepared.
     pub(crate) async fn behind_a_pooler_that_discards() -> Self {
         Self::behind_a_pooler_with("server_reset_query=DISCARD ALL\nserver_reset_query_always=1").await
     }
