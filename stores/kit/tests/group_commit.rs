@@ -189,8 +189,7 @@ impl Test {
         }
     }
 
-    /// Asks until there is an answer, because on a busy machine the time of one operation may be over too
-    /// soon.
+    /// Asks again until there is an answer, because an operation may time out on a busy machine.
     async fn goes_on(&self) {
         self.permission.add_permits(100);
         let begin = Instant::now();

@@ -22,8 +22,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::scripts::Request;
 
-/// While fewer requests than this are unanswered, and none waits to be sent, a new request is sent at once,
-/// by itself.
+/// While fewer requests than this are unanswered, and no request waits to be sent, a new request is sent at
+/// once, by itself.
 const FEW: usize = 4;
 
 /// The largest number of requests in a pipeline.

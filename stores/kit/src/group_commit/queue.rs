@@ -99,8 +99,8 @@ impl<S: Server> Queues<S> {
     }
 }
 
-/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can
-/// block.
+/// Repeats an operation for at most the time `left`. The pauses run in the stores' own runtime, which no
+/// caller can block.
 fn ask_again<S: Server>(
     shared: Arc<Shared<S>>,
     operation: Arc<Operation>,

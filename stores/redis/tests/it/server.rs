@@ -105,8 +105,8 @@ async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
     complete(&store, &key("a"), b"r").await;
     let mut server = client(&redis.url());
     let () = cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE").query(&mut server).unwrap();
-    // Three writes wait in this order: a deletion, a claim, and the forget, which read the record before the
-    // deletion.
+    // Three writes wait in this order: a deletion, a claim, and the write of `forget`. The `forget` has read
+    // the record before the deletion.
     let url = redis.url();
     let deleting =
         std::thread::spawn(move || cmd("DEL").arg(name("a")).query::<()>(&mut client(&url)).unwrap());

@@ -50,8 +50,8 @@ impl Bank {
 
     async fn behind_a_pooler_with(lines: &str) -> Self {
         let server = Postgres::shared();
-        // One session for each caller of a test, and one for the store. The first call notes in this separate
-        // session that callers use transactions.
+        // One session for each caller of a test, and one for the store. On the store's session, the first
+        // call stores the fact that callers use transactions.
         let settings = format!("default_pool_size=5\n{lines}");
         let pooler = PgBouncer::start(&server, &settings);
         Self::behind(server, Some(pooler)).await
