@@ -80,7 +80,7 @@ pub trait CompareAndSwap: Send + Sync + 'static {
 pub struct Version<R> {
     /// The bytes.
     pub bytes: Bytes,
-    /// Their revision.
+    /// The revision of these bytes.
     pub revision: R,
 }
 

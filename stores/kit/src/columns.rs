@@ -39,7 +39,7 @@ type Result<T> = std::result::Result<T, Unreadable>;
 
 /// A word, such as a state, that a column stores as a number.
 pub trait Word: Copy + PartialEq + 'static {
-    /// The column.
+    /// The name of the column.
     const COLUMN: &'static str;
     /// The words, in the order of their numbers. Stored records contain these numbers, so the order must not
     /// change.

@@ -18,9 +18,10 @@ const CHOICES: usize = 4;
 
 /// The value of `unseen_with_result` if all keys have a result.
 const ALL: u32 = 256;
-/// Each claimed key that is not remembered moves `unseen_with_result` towards [`ALL`] or 0, by the distance
-/// divided by this number. So at most six such keys in a row with a result make `expects_result` return
-/// `true` for other such keys. Six without a result make it return `false`.
+/// For each claimed key that is not remembered, `unseen_with_result` moves towards [`ALL`] if the key has a
+/// result, otherwise towards 0. It moves by the distance divided by this number. So after at most six such
+/// keys in a row with a result, `expects_result` returns `true` for other such keys. After six without a
+/// result, it returns `false`.
 const WEIGHT: u32 = 8;
 
 /// A fixed number of remembered keys, shared by all callers without a lock.
@@ -103,7 +104,6 @@ impl Hints {
     }
 }
 
-/// Remembers nothing yet.
 impl Default for Hints {
     fn default() -> Self {
         let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();

@@ -21,7 +21,7 @@ static OWN: LazyLock<Option<Handle>> = LazyLock::new(|| {
     Some(handle)
 });
 
-/// The handle of the runtime.
+/// The handle of the stores' own runtime.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ use crate::own_runtime::own_runtime;
 /// How many records one purge deletes at most, so that a backlog does not keep the server busy.
 const MOST: usize = 100_000;
 
-/// The pause before the next purge is divided by this if the last purge reached its limit.
+/// If the last purge reached its limit, the pause before the next purge is divided by this number.
 const SOONER: u32 = 20;
 
 /// Purges a store from time to time, until this value or the store is dropped.

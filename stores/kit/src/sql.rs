@@ -1,5 +1,5 @@
-//! What stores of SQL servers share: connections, settings, operations for operators, and records in a
-//! caller's transaction.
+//! What stores of SQL servers share: connections, settings, the operations that operators need, and
+//! records in a caller's transaction.
 //!
 //! [`Connector`] opens connections, closes those that are too old, and lends a separate connection to
 //! operations outside a batch. [`Settings`], [`Limits`] and [`Identifier`] check settings. [`Encryption`]

@@ -29,11 +29,11 @@ struct Objects {
     /// The last revision.
     revisions: AtomicUsize,
     requests: AtomicUsize,
-    /// Of this many requests in a row, the second is lost if it is a write. With 0, none is lost.
+    /// Of this many requests in a row, the second is lost if it is a write. With 0, no request is lost.
     every: usize,
     /// Whether a lost write is applied nevertheless.
     applies: bool,
-    /// Whether a refusal returns the newest version.
+    /// Whether a refused write returns the newest version of the object.
     returns: bool,
 }
 

@@ -21,7 +21,7 @@ mod requests;
 /// What the server saw, and what the test sets while the server runs.
 #[derive(Default)]
 struct Seen {
-    /// The sizes of the batches that it answered, and whether they ran in the stores' own runtime.
+    /// The sizes of the batches that the server answered, and whether they ran in the stores' own runtime.
     batches: Mutex<Vec<(usize, bool)>>,
     open: AtomicUsize,
     opened: AtomicUsize,
@@ -189,8 +189,7 @@ impl Test {
         }
     }
 
-    /// Asks until there is an answer, because on a busy machine the time of one operation may be over too
-    /// soon.
+    /// Asks again until there is an answer, because an operation may time out on a busy machine.
     async fn goes_on(&self) {
         self.permission.add_permits(100);
         let begin = Instant::now();

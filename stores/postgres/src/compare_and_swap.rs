@@ -39,7 +39,7 @@ pub(super) struct Group<'t> {
 /// The requests of a batch.
 pub(super) struct Batch<'t> {
     pub(super) statements: &'t Statements,
-    /// In the order of their keys, so that two batches cannot deadlock.
+    /// The groups in the order of their keys, so that two batches cannot deadlock.
     pub(super) groups: Vec<Group<'t>>,
     answers: Vec<Option<Result<protocol::Answer, StoreError>>>,
 }

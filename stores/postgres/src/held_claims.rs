@@ -71,9 +71,9 @@ pub(super) async fn renew(
     batch.settle(session).await
 }
 
-/// Answers steps. No key occurs twice. If a step is not the next one of its record, the statement does not
-/// write it. The record is then read to decide the answer. If this read shows that the step is now the next
-/// one, the statement is repeated.
+/// Answers requests that record a step. No key occurs twice. If a step is not the next one of its record, the
+/// statement does not write it. The record is then read to decide the answer. If this read shows that the
+/// step is now the next one, the statement is repeated.
 pub(super) async fn record_step(
     session: &mut Session,
     statements: &Statements,

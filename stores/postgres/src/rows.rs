@@ -72,7 +72,7 @@ pub(super) fn instant(instant: Timestamp) -> i64 {
     integer(instant.as_micros())
 }
 
-/// In microseconds, at most [`LONGEST`].
+/// The duration in microseconds, at most [`LONGEST`].
 pub(super) fn micros(duration: Duration) -> i64 {
     integer(columns::micros(duration).min(LONGEST))
 }

@@ -29,7 +29,7 @@ const HOUR: u64 = 3_600_000_000;
 /// The largest record that is read together with others, in bytes of its result and its steps.
 const SMALL_RESULT: u32 = 64 << 10;
 
-/// The texts for one store's names.
+/// The texts of the statements, with the names of the tables of one store.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) claim_new: Arc<str>,
@@ -95,7 +95,7 @@ fn columns(before: &str) -> String {
 }
 
 /// $1 scope, $2 key, $3 owner, $4 fingerprint, $5 lease, $6 ttl, $7 `on_crash`, $8 the key's number among the
-/// server's advisory locks: arrays of one length, sorted by scope and key, no key twice.
+/// database's advisory locks. These are arrays of one length, sorted by scope and key. No key occurs twice.
 ///
 /// Inserts the records of keys that have none, and leaves the others unchanged. Rows: scope, key, fence and
 /// creation time of each inserted record. The fence is taken when the row is inserted, because the statement
@@ -271,9 +271,10 @@ fn purge(names: &Names) -> String {
     )
 }
 
-/// $1 scope, $2 key, $3 the key's number among the server's advisory locks. Columns of the only row: the
-/// present time; the time when the transaction began; whether the transaction got the lock (null if it did
-/// not try, because the record refuses every new claim); whether the key has a record, and that record.
+/// $1 scope, $2 key, $3 the key's number among the database's advisory locks. Columns of the only row: the
+/// present time; the time when the transaction began; whether the transaction got the lock; whether the key
+/// has a record; that record. If the record refuses every new claim, the transaction does not try to get the
+/// lock, and the column of the lock is null.
 fn take(names: &Names) -> String {
     let (records, of_record) = (&names.records, columns("r."));
     format!(

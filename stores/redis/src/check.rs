@@ -76,7 +76,7 @@ pub(super) fn report(inspection: &Inspection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The answer; `None` if this user is not allowed to get it.
+/// The server's answer; `None` if the server does not allow the command to the store's user.
 fn allowed(answer: Option<Result<Value, StoreError>>) -> Result<Option<InfoDict>, StoreError> {
     match answer.transpose() {
         Ok(answer) => answer.map(understood).transpose(),

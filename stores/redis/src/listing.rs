@@ -79,7 +79,7 @@ const fn instant((seconds, micros): Time) -> Timestamp {
     Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
-/// A slot of the master, and the position in its `SCAN`.
+/// What a cursor contains: a slot of a master, and the position in that master's `SCAN`.
 fn place(after: Option<&Cursor>) -> Option<(u16, Vec<u8>)> {
     let (slot, position) = after?.as_bytes().split_first_chunk()?;
     Some((u16::from_be_bytes(*slot), position.to_vec()))

@@ -22,8 +22,8 @@ use tokio::sync::{Notify, oneshot};
 
 use super::scripts::Request;
 
-/// While fewer requests than this are unanswered, and none waits to be sent, a new request is sent at once,
-/// by itself.
+/// While fewer requests than this are unanswered, and no request waits to be sent, a new request is sent at
+/// once, by itself.
 const FEW: usize = 4;
 
 /// The largest number of requests in a pipeline.
@@ -193,7 +193,7 @@ impl Pipelined {
         }
     }
 
-    /// The waiting requests in lots, in the order of their arrival.
+    /// Divides the waiting requests into pipelines, in the order of their arrival.
     fn lots(self: &Arc<Self>) -> Vec<Lot> {
         let (waiting, most) = self.queue().take();
         // Requests whose caller went away are left out, because nobody would use a grant.

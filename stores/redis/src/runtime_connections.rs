@@ -24,7 +24,7 @@ use super::scripts::Request;
 use idem_store_kit::own_runtime::{entered, own_runtime};
 
 /// How many runtimes can have a connection. Any further runtimes use the stores' own connection. They do not
-/// take the place of another runtime: with one runtime too many, each operation would then open a new
+/// take the place of another runtime. Otherwise, with one runtime too many, each operation would open a new
 /// connection.
 const MOST: usize = 256;
 

@@ -80,7 +80,7 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Begins a transaction, which excludes other writers, and waits at most `patience` for them. Forgets the
+    /// Begins a transaction that excludes other writers. Waits at most `patience` for them. Forgets the
     /// records in memory if another connection wrote since the last transaction, or if the last transaction
     /// was not committed.
     pub(super) fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {

@@ -65,8 +65,8 @@ impl SqliteStoreBuilder {
 
     /// Opens the file, and creates it if it is missing; its folder must exist.
     ///
-    /// This blocks the thread for some file operations, and up to the busy timeout if another program holds a
-    /// lock.
+    /// This method blocks the thread for some file operations, and up to the busy timeout if another program
+    /// holds a lock.
     ///
     /// # Errors
     ///

@@ -105,7 +105,8 @@ impl SqliteStore {
     }
 
     /// Reads without the writer. If the read fails, sends an empty purge to the writer, and then reads again.
-    /// For the purge, the writer opens the file again if it was replaced, or returns the error.
+    /// To answer the purge, the writer opens the file again if it was replaced. If the writer cannot open it,
+    /// the read returns the writer's error.
     async fn read<T>(&self, read: impl Fn(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         if let Ok(value) = self.0.file.read(&read) {
             return Ok(value);

@@ -52,9 +52,9 @@ pub(super) enum Answer {
 /// What a purge did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Purged {
-    /// How many records it deleted.
+    /// How many records the purge deleted.
     pub(super) count: usize,
-    /// Whether it has read all records that were due.
+    /// Whether the purge has read all records that were due.
     pub(super) all: bool,
 }
 
@@ -86,7 +86,7 @@ impl Ticket {
 pub(super) struct Pace {
     /// How many operations are expected.
     pub(super) expected: usize,
-    /// How long to wait for them.
+    /// How long to wait for the expected operations.
     pub(super) patience: Duration,
 }
 

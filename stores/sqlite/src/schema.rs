@@ -243,7 +243,8 @@ fn prepare(connection: &Connection, path: &Path, opening: Opening) -> Result<(),
         let reading = Transaction::new_unchecked(connection, TransactionBehavior::Deferred)?;
         let version = inspect(&reading, path, layout)?;
         if connection.is_readonly("main")? {
-            // Only the header can cause this, and SQLite writes no such header.
+            // The connection was writable before it read the header, so the header is the cause. SQLite
+            // writes no such header.
             return Err(failure::damaged(path).into());
         }
         if version == layout.len() {

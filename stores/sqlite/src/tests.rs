@@ -28,7 +28,7 @@ fn opening(layout: &'static [&'static str]) -> Opening {
     Opening { purpose: Purpose::Use, layout, until: Instant::now() + Duration::from_secs(60) }
 }
 
-/// A new file. Its folder is deleted when the first value is dropped.
+/// A new file. Its folder is deleted when the first of the returned values is dropped.
 fn open() -> (TempDir, DatabaseFile, rusqlite::Connection) {
     let folder = folder();
     let path = folder.path().join("idem.db");

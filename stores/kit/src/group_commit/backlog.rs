@@ -84,7 +84,7 @@ struct Flight {
     began: Instant,
     /// When the current attempt of the batch began.
     attempt: Instant,
-    /// Notified when that attempt takes too long.
+    /// Notified when the current attempt takes too long.
     late: Arc<Notify>,
 }
 

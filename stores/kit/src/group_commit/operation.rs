@@ -41,9 +41,9 @@ pub struct Seen {
     pub old: Option<Record>,
     /// The record that the claim would write.
     pub new: Record,
-    /// The grant.
+    /// The grant that the claim would get.
     pub grant: Grant,
-    /// The server's clock.
+    /// The time of the decision, by the server's clock.
     pub now: Timestamp,
 }
 
@@ -52,7 +52,7 @@ pub struct Seen {
 pub struct Operation {
     /// The key of the record.
     pub key: RecordKey,
-    /// What to do with it.
+    /// What to do with the record.
     pub op: Op,
 }
 

@@ -99,8 +99,8 @@ impl<S: Server> Queues<S> {
     }
 }
 
-/// Repeats an operation within the time left. The pauses run in the stores' own runtime, which no caller can
-/// block.
+/// Repeats an operation for at most the time `left`. The pauses run in the stores' own runtime, which no
+/// caller can block.
 fn ask_again<S: Server>(
     shared: Arc<Shared<S>>,
     operation: Arc<Operation>,
@@ -253,9 +253,9 @@ impl<S: Server> Queue<S> {
         changes > 0 && changes + 1 >= self.server.connections()
     }
 
-    /// Starts a worker if there is work and no worker is about to look for it. Wakes the watch, too: the
-    /// worker that is about to look may wait in the LIFO slot of a blocked thread, and no other thread takes
-    /// it from there.
+    /// Starts a worker if there is work and no worker is about to look for it. Wakes the watch, too: a worker
+    /// that is about to look may wait in the LIFO slot of a blocked thread, and no other thread takes it from
+    /// there. (The watch is the task in `watch` that checks all queues.)
     fn call(self: &Arc<Self>, state: MutexGuard<'_, State<S>>, now: Instant) {
         if !state.backlog.has_waiting() {
             return;
@@ -422,7 +422,7 @@ impl<S: Server> Drop for Hold<S> {
         }
         let session = self.session.take();
         if !self.is_done {
-            // The runtime may be gone. Then no caller in it starts another worker, so the stores' own runtime
+            // If the runtime is gone, no caller in it starts another worker. So the stores' own runtime
             // must run the operations that still wait.
             let orphans = state.backlog.take_all();
             drop(state);

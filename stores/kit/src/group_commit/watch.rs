@@ -1,5 +1,5 @@
-//! A task that checks the queues of a store again and again. It runs in the stores' own runtime, whose clock
-//! no test pauses.
+//! The watch: a task that checks the queues of a store again and again. It runs in the stores' own runtime,
+//! whose clock no test pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, Weak};

@@ -41,7 +41,7 @@ pub trait Opener: Clone + Send + Sync + 'static {
 
 /// An open connection. It lives in the runtime that opened it.
 pub trait Session: Send + 'static {
-    /// The server and the age of the connection, and whether it may be used again.
+    /// The server and the age of the connection, and whether the connection may be used again.
     fn usage(&self) -> &Use;
 
     /// Closes the connection within `time`. Ignores errors, because the server may be gone.

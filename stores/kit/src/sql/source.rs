@@ -1,5 +1,5 @@
-//! The addresses of the servers and the credentials, read each time a connection is opened, because passwords
-//! and tokens change.
+//! The addresses of the servers, and the credentials. The store reads both each time it opens a connection,
+//! because passwords and tokens change.
 
 use std::fmt;
 use std::future::ready;
@@ -39,8 +39,8 @@ impl<O: Clone + Send + Sync + 'static> Source<O> {
         Self::new(options.len(), move |server| options[server].clone())
     }
 
-    /// One server. The store calls `options` for each connection. For example, the owner of a pool may
-    /// replace the pool's options.
+    /// One server. The store calls `options` for each connection, because the options may change. For
+    /// example, the owner of a pool may replace the pool's options.
     pub fn current(options: impl Fn() -> O + Send + Sync + 'static) -> Self {
         Self::new(1, move |_| options())
     }

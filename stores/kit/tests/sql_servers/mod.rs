@@ -62,7 +62,6 @@ impl Failure {
     }
 }
 
-/// A new table name.
 pub(crate) fn new_table() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     format!("records_{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -80,7 +79,6 @@ pub(crate) async fn connected<S>(connect: impl AsyncFn() -> Result<S, StoreError
     panic!("no connection in time")
 }
 
-/// Runs a statement on the server.
 pub(crate) fn run<E: Engine>(server: &DatabaseServer<E>, statement: &str) {
     let _ = server.sql(statement);
 }

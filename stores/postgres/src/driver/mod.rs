@@ -114,7 +114,7 @@ pub trait Row {
 pub struct Query<'a> {
     /// The statement, with `$1` for the first parameter.
     pub text: &'a str,
-    /// Its parameters.
+    /// The parameters of the statement.
     pub parameters: &'a [Parameter<'a>],
     /// Whether another client may get the session after the transaction. If so, the statement must have no
     /// name on the server.

@@ -41,8 +41,9 @@ impl<F> Drop for WithoutDestructor<F> {
 
 pub(super) fn failed(error: &::sqlx::Error) -> StoreError {
     match failure::of_statement(error) {
-        // If the connection is lost before the commit, the server rolls its transaction back, so nothing was
-        // applied. Callers of `commit` expect that the transaction may be committed despite an error.
+        // If the connection is lost before the commit, the server rolls the transaction back, so nothing was
+        // applied. If it is lost during `commit`, the transaction may be committed. Callers of `commit`
+        // expect this after every error.
         Failure::Broken(error) => StoreError::unavailable(error.to_string()),
         failure => failure.error(),
     }

@@ -17,7 +17,7 @@ idem_testing::conformance_suite!({
     }
 });
 
-/// The themes that depend on the sessions of a pooler.
+/// The themes of the conformance kit that depend on the sessions of a pooler.
 const THEMES: [&str; 4] = ["transitions", "histories", "races", "duels"];
 
 #[test]

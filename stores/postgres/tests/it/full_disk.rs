@@ -36,7 +36,8 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_roo
         assert!(kept.len() < 100, "the disk is never full");
     };
     assert!(kept.len() > 5, "{}", kept.len());
-    // Acknowledged results are recorded, and the refused result left the claim with its owner.
+    // Acknowledged results are recorded. The owner of the refused result still has its claim, so the owner
+    // can complete it later.
     for (number, value) in kept.iter().enumerate() {
         assert!(replayed(&store, &format!("order {number}")).await.as_ref() == Some(value), "{number}");
     }

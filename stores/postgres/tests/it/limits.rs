@@ -17,8 +17,8 @@ use crate::support::*;
 /// Longer than a busy machine needs for many operations at once.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Creates a table `seen`, and a trigger: for each `INSERT` of the store, it writes to `seen` how many
-/// advisory locks the session then holds.
+/// Creates a table `seen` and a trigger. For each `INSERT` of the store, the trigger writes to `seen` how
+/// many advisory locks the session holds.
 fn count_locks(server: &Postgres, table: &str) {
     let _ = server.sql(
         "create table seen (locks bigint); \

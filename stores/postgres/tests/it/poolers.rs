@@ -67,7 +67,7 @@ fn pooler(server: &Postgres, more: &str) -> PgBouncer {
     PgBouncer::start(server, &format!("default_pool_size={SESSIONS}\n{more}"))
 }
 
-/// Runs `work` with a URL of a pooler, and checks that `work` left nothing to other clients.
+/// Runs `work` with a URL of a pooler, and checks that other clients find no traces of `work`.
 pub(crate) fn left_alone(work: impl FnOnce(&str)) {
     let server = Postgres::shared();
     let pooler = pooler(&server, "");

@@ -22,8 +22,8 @@ local now = clock[1] * 1000000 + clock[2]
 local lease, ttl, asked = now + ARGV[2], ARGV[3] + 0, ARGV[4] or ''
 
 -- The usual case comes first, and does only what it needs. It formats the expiry as text. Otherwise the
--- server would write the number with seventeen digits, which takes a third as long as the SET. Redis drops a
--- key in the millisecond after `PXAT`, or at once if that time is not in the future.
+-- server would write the number with seventeen digits, which takes a third of the time of a SET. Redis drops
+-- a key in the millisecond after `PXAT`, or at once if that time is not in the future.
 local ahead = now / 1000 + 1
 if not old and policy == 0 then
   local expires = lease + ttl

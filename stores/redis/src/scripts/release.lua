@@ -2,8 +2,8 @@
 -- unused, and an earlier run did nothing), pause in microseconds.
 -- Returns 1: released; 2: in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large, so the script usually neither reads nor writes the later bytes of a large record. It
--- does so only to remove the fingerprint.
+-- Steps may be large, so the script reads and writes only the first bytes of a large record, except to remove
+-- the fingerprint.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)
@@ -58,8 +58,7 @@ if cause == 'U' then
     flags, is_large, rest = flags - FLAG_FINGERPRINT, false, redis.call('GETRANGE', key, FINGERPRINT_TO, -1)
   end
 end
--- Without a pause the time is 0. Then the record is due by any clock, even by a clock that is set back
--- meanwhile.
+-- Without a pause, `retry_at` is 0. So a retry may start by any clock, even by a clock that is set back.
 local retry_at = pause == 0 and 0 or now + pause
 local expires = math.max(now, retry_at) + ttl
 if expires <= now then

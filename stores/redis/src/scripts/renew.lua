@@ -1,7 +1,7 @@
 -- KEYS[1]: the record. ARGV: owner and fence, lease in microseconds.
 -- Returns 1: held; 2: held in doubt; 0: lost; -1: the value is not a record of this version.
 local key = KEYS[1]
--- Steps may be large, so the bytes of a large record after the first ones are neither read nor written.
+-- Steps may be large, so the script reads and writes only the first bytes of a large record.
 local old = redis.call('GETRANGE', key, '0', 'LAST_OF_WINDOW')
 if old == '' then return 0 end
 local version, state = string.byte(old, VERSION_FROM, STATE_TO)

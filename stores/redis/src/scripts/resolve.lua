@@ -21,7 +21,7 @@ if expires <= now then
   redis.call('DEL', KEYS[1])
   return 1
 end
--- Removes the owner, too, because the worker in doubt must not take this record for its own.
+-- Removes the owner, too: the worker whose claim was in doubt must not take this record for its own.
 local owner, new = string.rep('\0', 16), nil
 if ARGV[1] == '' then
   local flags = string.byte(old, FLAGS_FROM)

@@ -19,7 +19,7 @@ async fn connect(cluster: &RedisCluster) -> RedisStore {
     builder.operation_timeout(PATIENCE).connect().await.unwrap()
 }
 
-/// The themes that may depend on the node of a key.
+/// The themes of the conformance kit that may depend on the node of a key.
 const THEMES: [&str; 7] = ["transitions", "histories", "races", "duels", "listing", "purge", "dropped"];
 
 #[test]

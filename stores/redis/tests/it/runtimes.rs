@@ -1,4 +1,5 @@
-//! Tests of `RedisStore` with the runtimes of its callers: several, ended and blocked ones, and paused time.
+//! Tests of `RedisStore` with the runtimes of its callers: several runtimes, runtimes that have ended or are
+//! blocked, and runtimes with a paused clock.
 
 use crate::support;
 

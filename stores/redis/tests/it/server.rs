@@ -40,8 +40,8 @@ async fn a_server_that_is_gone_is_unavailable_within_the_operation_timeout() {
     let store = hasty(&redis).await;
     known(async || store.claim(&key("a"), &claim_request()).await).await;
     redis.server().kill();
-    // The request may have been sent on each of the two broken connections. Then its outcome is unknown, and
-    // `refused` repeats it.
+    // If the request was sent on one of the two broken connections, its outcome is unknown, and `refused`
+    // repeats it.
     let error = refused(async || {
         let begin = Instant::now();
         let answer = store.claim(&key("b"), &claim_request()).await;
@@ -76,7 +76,7 @@ async fn a_stopped_server_leaves_the_outcome_unknown_and_the_same_owner_finds_it
     let mut redis = Redis::start();
     let (store, patient) = (hasty(&redis).await, connect(&redis).await);
     let (owner, grant) = granted(&patient, &key("a")).await;
-    // Repeats, so that the caller's own connection is open and used.
+    // Repeats the read, so that the connection of this runtime is open and used.
     for _ in 0..20 {
         known(async || store.get(&key("a")).await).await;
     }
@@ -105,8 +105,8 @@ async fn a_forget_deletes_no_record_that_came_after_the_one_it_read() {
     complete(&store, &key("a"), b"r").await;
     let mut server = client(&redis.url());
     let () = cmd("CLIENT").arg("PAUSE").arg(60_000).arg("WRITE").query(&mut server).unwrap();
-    // Three writes wait in this order: a deletion, a claim, and the forget, which read the record before the
-    // deletion.
+    // Three writes wait in this order: a deletion, a claim, and the write of `forget`. The `forget` has read
+    // the record before the deletion.
     let url = redis.url();
     let deleting =
         std::thread::spawn(move || cmd("DEL").arg(name("a")).query::<()>(&mut client(&url)).unwrap());

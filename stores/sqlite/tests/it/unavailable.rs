@@ -1,6 +1,6 @@
-//! Tests of a file that cannot be used: there is a typed error in time, nothing is created or destroyed, and
-//! afterwards everything is still there. This file has the tests of statements that fail in a sound file, and
-//! the helpers.
+//! Tests of a file that cannot be used. The store must return a typed error in time, and must create and
+//! destroy nothing. When the file can be used again, all records must still be there. This module itself has
+//! the tests of statements that fail in a sound file, and the helpers.
 
 mod damaged;
 mod foreign;
@@ -32,7 +32,7 @@ fn impatient(path: &Path) -> SqliteStore {
     SqliteStore::builder(path).busy_timeout(PATIENCE).open().unwrap()
 }
 
-/// An impatient store on a new file. Its folder is deleted when the first value is dropped.
+/// An impatient store on a new file. Its folder is deleted when the first of the returned values is dropped.
 fn impatient_on_a_new_file() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");

@@ -42,15 +42,16 @@ impl Bank {
         Self::behind_a_pooler_with("").await
     }
 
-    /// The same, with a pooler that makes sessions forget the statements that their clients prepared.
+    /// As [`behind_a_pooler`](Self::behind_a_pooler), with a pooler that makes sessions forget the statements
+    /// that their clients prepared.
     pub(crate) async fn behind_a_pooler_that_discards() -> Self {
         Self::behind_a_pooler_with("server_reset_query=DISCARD ALL\nserver_reset_query_always=1").await
     }
 
     async fn behind_a_pooler_with(lines: &str) -> Self {
         let server = Postgres::shared();
-        // One session for each caller of a test, and one for the store. The first call notes in this separate
-        // session that callers use transactions.
+        // One session for each caller of a test, and one for the store. On the store's session, the first
+        // call stores the fact that callers use transactions.
         let settings = format!("default_pool_size=5\n{lines}");
         let pooler = PgBouncer::start(&server, &settings);
         Self::behind(server, Some(pooler)).await

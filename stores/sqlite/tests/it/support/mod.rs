@@ -14,7 +14,7 @@ pub fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A store on a new file. Its folder is deleted when the first value is dropped.
+/// A store on a new file. Its folder is deleted when the first of the returned values is dropped.
 pub fn opened() -> (TempDir, PathBuf, SqliteStore) {
     let folder = folder();
     let path = folder.path().join("idem.db");

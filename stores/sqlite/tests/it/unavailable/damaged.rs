@@ -53,8 +53,8 @@ async fn damage_deep_in_the_file_is_an_error_and_never_an_answer() {
     }
 }
 
-/// Whether the error has a kind that only a person can mend, says that the file is damaged or not idem's, and
-/// does not blame a permission.
+/// Whether only a person can repair the cause, by the kind of the error. The text of the error must also say
+/// that the file is damaged or not idem's, and must not blame a permission.
 fn is_about_damage(error: &StoreError) -> bool {
     let said = error.to_string();
     matches!(error.kind(), StoreErrorKind::Configuration | StoreErrorKind::CorruptRecord)
@@ -94,7 +94,7 @@ async fn a_header_damaged_under_a_store_is_an_error_that_no_retry_can_mend() {
         sqlite(&path).execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
         let mut bytes = fs::read(&path).unwrap();
         bytes[place] ^= 0xff;
-        // A changed change counter makes every connection read the header again.
+        // A new value of the file's change counter makes every connection read the header again.
         bytes[27] ^= 0xff;
         fs::write(&path, bytes).unwrap();
         // The store may answer once more from its memory.

@@ -1,4 +1,4 @@
-//! Files of other programs and other layouts: refused, and not changed by a byte.
+//! Files of other programs and other layouts: the store refuses them, and changes no byte of them.
 
 use std::fs;
 
