@@ -196,13 +196,13 @@ impl Names {
         ))
     }
 
-    /// Makes a message pending again. $1 id. Returns a row if the message was set aside.
+    /// If the message was set aside, makes it pending again and returns a row. $1 id.
     pub(super) fn retry(&self) -> Statement {
         let pending = "SET set_aside_at = NULL, attempts = 0, last_error = NULL";
         decided(self, &format!("UPDATE {} {pending}", self.messages))
     }
 
-    /// Deletes a message. $1 id. Returns a row if the message was set aside.
+    /// If the message was set aside, deletes it and returns a row. $1 id.
     pub(super) fn discard(&self) -> Statement {
         decided(self, &format!("DELETE FROM {}", self.messages))
     }

@@ -1,7 +1,7 @@
 //! Results encrypted on their way into any store.
 //!
-//! Owns the envelope and the key ring. This module changes nothing of a record except the bytes of its result
-//! and of the results of its steps.
+//! Owns the envelope (the stored form of an encrypted result) and the key ring. This module changes nothing
+//! of a record except the bytes of its result and of the results of its steps.
 
 use std::fmt;
 use std::sync::Arc;

@@ -160,8 +160,8 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Reads the record of a claim without a lock, and returns what [`unwritten`] returns. Also returns `None` if
-/// the operation is not a claim, or if `rest` may read no more.
+/// Answers a claim by a read without a lock: see [`unwritten`]. Also returns `None` if the operation is not a
+/// claim, or if `rest` may read no more.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
@@ -177,8 +177,9 @@ pub(super) async fn without_writing<'t>(
     })
 }
 
-/// The answer to a claim that must not write; `None` if the record alone does not give the answer. If callers
-/// use transactions, a locked record that the claim could take counts as held by the transaction of a caller.
+/// The answer to a claim that must not write. `None` if the record alone does not give the answer. If the
+/// claim could take a locked record and callers use transactions, the answer says that the transaction of a
+/// caller holds the record.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

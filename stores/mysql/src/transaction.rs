@@ -166,7 +166,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     ) -> Result<Taking, StoreError> {
         self.announce().await?;
         for _ in 0..ROUNDS {
-            // The grant that a claim would get, without a write; or the answer that refuses the claim.
+            // Requests the grant that a claim would get, without a write. An inner error is the answer that
+            // refuses the claim.
             let seen = self.0.ask(key, Op::Look(request.clone()), |answer| match answer {
                 Answer::Seen(seen) => Some(Ok(seen)),
                 Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),

@@ -63,8 +63,8 @@ impl<'k> Entry<'k> {
         }
     }
 
-    /// Sets the step that the request is compared with. Returns an error if the record cannot be read, or has
-    /// too many steps.
+    /// Puts `there` into the record: the recorded step that the request is compared with. Returns an error if
+    /// the record or this step cannot be read, or if the record has too many steps.
     pub(super) fn prepare(
         &mut self,
         request: &Request,
