@@ -45,7 +45,7 @@ impl Names {
     /// look, $4 how many topics to look at. Returns one row. Its first three columns are the claimed topic,
     /// whether it was taken over from a relay that died, and how many times in a row it failed. They are null
     /// if no topic was claimed. The fourth column is the last topic that was looked at, null if all were
-    /// looked at. The fifth column is how many of the topics are new.
+    /// looked at. The fifth column is how many rows were created.
     pub(super) fn claim(&self) -> Statement {
         let (topics, pending) = (&self.topics, pending_topics(&self.messages, "$3", "$4::integer"));
         query(format!(

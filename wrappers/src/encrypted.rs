@@ -35,9 +35,9 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
 /// The keys of an [`Encrypted`] store: one key that writes and reads, and other keys that only read.
 ///
-/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of
-/// one key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is
-/// overwritten in memory when the last clone of the ring is dropped, and `Debug` does not show it.
+/// Each key has a number. Every encrypted result shows the number of its key. Never give the number of one
+/// key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is overwritten in
+/// memory when the last clone of the ring is dropped, and `Debug` does not show it.
 ///
 /// ```
 /// use idem::{KeyRing, MemoryStore, StoreExt as _};

@@ -104,8 +104,8 @@ impl<S, T> Transformed<S, T> {
         Self { inner, transform, marks: Marks::new(false) }
     }
 
-    /// The same store, but it does not write the marks of its layer, and does not check them at its first
-    /// use. For tools that check them with [`is_marked`](Self::is_marked).
+    /// The same store, but it neither writes nor checks the marks of its layer when it is first used. For
+    /// tools that check them with [`is_marked`](Self::is_marked).
     #[must_use]
     pub fn without_mark(self) -> Self {
         Self { marks: Marks::new(true), ..self }
@@ -114,8 +114,8 @@ impl<S, T> Transformed<S, T> {
 
 #[allow(private_bounds, reason = "the layers are ours")]
 impl<S: Store, T: Transform> Transformed<S, T> {
-    /// Whether the store has a mark (a record that a layer leaves there) that belongs to one of this layer's
-    /// keys.
+    /// Whether the store has a mark for one of this layer's keys. A mark is a record that a layer leaves in
+    /// the store.
     ///
     /// # Errors
     ///

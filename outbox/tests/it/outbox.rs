@@ -132,8 +132,8 @@ async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
     assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.published), (1, 3));
-    // The row of a topic that is idle for long and has no pending message is deleted, and created again
-    // later.
+    // If a topic has long been idle and has no pending message, its row is deleted. Later, the row is created
+    // again.
     bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
     bed.outbox.purge(1).await.unwrap();
     assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");

@@ -93,8 +93,8 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position of the operation's step. If the request is a repetition, this is the
-/// step that its first try recorded.
+/// If the operation records a step, returns the step that the record already has at this position. If the
+/// operation is a repetition, its first try recorded this step.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,
@@ -111,6 +111,7 @@ async fn step_there(
 }
 
 /// Applies one operation to the entry's record. Returns `None` if the answer is a result that was not read.
+/// Also returns `None` for a read, but no batch of changes contains reads.
 fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),

@@ -42,8 +42,8 @@ type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 /// Completions that share one statement (a lot), and the position of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
-/// Answers as many operations of a batch as it can. The answers have the order of the batch. None of its
-/// exchanges leaves a lock behind. The changes of all answered operations are committed.
+/// Answers as many operations of a batch as it can. The answers have the order of the batch. No exchange
+/// leaves a lock behind. The changes of all answered operations are committed.
 pub(crate) async fn run(
     session: &mut Session,
     setting: &Setting,

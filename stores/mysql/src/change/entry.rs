@@ -107,8 +107,7 @@ impl<'k> Entry<'k> {
 }
 
 /// The statements that write the changes of these entries. The insert of new rows begins with `at_once`.
-/// Otherwise, if a transaction has locked the gap that one of the rows belongs to, all rows would wait for
-/// that transaction.
+/// Without `at_once`, all rows would wait for a transaction that has locked the gap of one row.
 pub(super) fn writes<'e, 'k: 'e>(
     statements: &Statements,
     at_once: &str,

@@ -1,4 +1,4 @@
-//! Records in a transaction of the caller, on several connections, through the trait that the engine uses.
+//! Tests of records in callers' transactions, on several connections, through the trait that the engine uses.
 
 use std::time::{Duration, Instant};
 
