@@ -19,7 +19,7 @@ use idem_core::{Key, RecordKey, Scope, hex};
 const OF_DIGEST: usize = 8;
 const OF_KEY: usize = 24;
 
-/// The layer's name in marks.
+/// The layer's name in the marks that it leaves in the store: see `marks`.
 pub(super) const LAYER: &str = "digested";
 
 /// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return

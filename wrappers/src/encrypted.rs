@@ -20,7 +20,7 @@ use idem_core::{RecordKey, Store, StoreError, hex};
 /// begins with it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
-/// The layer's name in marks.
+/// The layer's name in the marks that it leaves in the store: see `marks`.
 pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;

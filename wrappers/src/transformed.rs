@@ -254,8 +254,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Leaves out the marks of layers. Names and sizes are as stored, because an operator must see a record
-    /// even if its result cannot be unpacked.
+    /// Leaves out marks, the records that layers leave in the store. Names and sizes are as stored, because
+    /// an operator must see a record even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
         page.records.retain(|listed| !marks::is_mark(&listed.key));

@@ -20,7 +20,7 @@ async fn what_is_settled_goes_in_as_many_batches_and_turns_as_it_takes_whatever_
 
     impl Publisher for Slow {
         async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-            // All calls together take longer than a turn.
+            // All calls of `publish` together take longer than a turn.
             tokio::time::sleep(Duration::from_millis(200)).await;
             self.0.publish(message).await
         }
