@@ -34,7 +34,8 @@ pub struct Counts {
     pub oldest_pending: Option<Duration>,
 }
 
-/// A message that was set aside.
+/// A message that a relay has set aside: no relay publishes it, unless [`Outbox::retry`] makes it pending
+/// again.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SetAside {

@@ -45,7 +45,7 @@ impl Names {
     /// look, $4 how many topics to look at. Returns one row. Its first three columns are the claimed topic,
     /// whether it was taken over from a relay that died, and how many times in a row it failed. They are null
     /// if no topic was claimed. The fourth column is the last topic that was looked at, null if all were
-    /// looked at. The fifth column is how many of the topics are new.
+    /// looked at. The fifth column is how many rows were created.
     pub(super) fn claim(&self) -> Statement {
         let (topics, pending) = (&self.topics, pending_topics(&self.messages, "$3", "$4::integer"));
         query(format!(
@@ -196,13 +196,13 @@ impl Names {
         ))
     }
 
-    /// Makes a message pending again. $1 id. Returns a row if the message was set aside.
+    /// If the message was set aside, makes it pending again and returns a row. $1 id.
     pub(super) fn retry(&self) -> Statement {
         let pending = "SET set_aside_at = NULL, attempts = 0, last_error = NULL";
         decided(self, &format!("UPDATE {} {pending}", self.messages))
     }
 
-    /// Deletes a message. $1 id. Returns a row if the message was set aside.
+    /// If the message was set aside, deletes it and returns a row. $1 id.
     pub(super) fn discard(&self) -> Statement {
         decided(self, &format!("DELETE FROM {}", self.messages))
     }

@@ -19,7 +19,7 @@ use idem_core::{Key, RecordKey, Scope, hex};
 const OF_DIGEST: usize = 8;
 const OF_KEY: usize = 24;
 
-/// The layer's name in marks.
+/// The layer's name in the marks that it leaves in the store: see `marks`.
 pub(super) const LAYER: &str = "digested";
 
 /// A store in which an HMAC-SHA-256 of scope and key, in hexadecimal digits, replaces each key: the return
@@ -60,7 +60,7 @@ impl<S> DigestedKeys<S> {
     }
 }
 
-/// The transform of a store with [`DigestedKeys`].
+/// The transform of a [`DigestedKeys`] store.
 #[derive(Clone)]
 pub struct KeyDigests {
     /// An HMAC with the secret as its key, before any input.
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn the_secret_is_overwritten_when_it_is_dropped() {
         fn overwritten<T: ZeroizeOnDrop>() {}
-        // An HMAC has two of these hash states, for the inner and the outer key.
+        // An HMAC contains two SHA-256 states: one for the inner key and one for the outer key.
         overwritten::<Sha256>();
         overwritten::<Aes256>();
     }

@@ -1,7 +1,7 @@
 //! Results encrypted on their way into any store.
 //!
-//! Owns the envelope and the key ring. This module changes nothing of a record except the bytes of its result
-//! and of the results of its steps.
+//! Owns the envelope (the stored form of an encrypted result) and the key ring. This module changes nothing
+//! of a record except the bytes of its result and of the results of its steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use idem_core::{RecordKey, Store, StoreError, hex};
 /// begins with it.
 const MAGIC: [u8; 4] = [0xab, b'i', b'd', 1];
 
-/// The layer's name in marks.
+/// The layer's name in the marks that it leaves in the store: see `marks`.
 pub(super) const LAYER: &str = "encrypted";
 
 const ID: usize = 4;
@@ -35,9 +35,9 @@ const LARGEST: usize = if usize::BITS < 64 { usize::MAX } else { 1 << 36 };
 
 /// The keys of an [`Encrypted`] store: one key that writes and reads, and other keys that only read.
 ///
-/// Each key has a number, which is readable in every envelope that the key wrote. Never give the number of
-/// one key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is
-/// overwritten in memory when the last clone of the ring is dropped, and `Debug` does not show it.
+/// Each key has a number. Every encrypted result shows the number of its key. Never give the number of one
+/// key to another key. A key is 32 bytes from a cryptographic generator, not a password. It is overwritten in
+/// memory when the last clone of the ring is dropped, and `Debug` does not show it.
 ///
 /// ```
 /// use idem::{KeyRing, MemoryStore, StoreExt as _};

@@ -9,8 +9,8 @@ use idem_core::StoreError;
 /// The layers of [`StoreExt`](crate::StoreExt) under which a store was used, according to their marks.
 ///
 /// A mark is a record that a layer leaves in the store at the first call through the layer. Only `encrypted`
-/// and `digest_keys` leave marks. A store has no mark if it was never used, or was last used before idem
-/// wrote marks.
+/// and `digest_keys` leave marks. A store without marks was never used through these two layers, or was last
+/// used before idem wrote marks.
 ///
 /// ```
 /// use idem::{KeyRing, Layers, MemoryStore, Operation, StoreExt as _};

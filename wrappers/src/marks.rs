@@ -21,10 +21,10 @@ pub(super) const SCOPE: &str = RESERVED_SCOPES[1];
 
 /// How long one check of the marks may take.
 const WITHIN: Duration = Duration::from_secs(2);
-/// If a check finds other keys, later calls get its error for this time, without a new check.
+/// If a check of the marks finds other keys, later calls get its error for this time, without a new check.
 const AGAIN: Duration = Duration::from_secs(5);
-/// If a check fails for another reason, later calls get its error for this time. The time is long enough that
-/// only one of many simultaneous calls checks the marks.
+/// If a check of the marks fails but finds no other keys, later calls get its error for this time. The time
+/// is long enough that only one of many simultaneous calls checks the marks.
 const SOON: Duration = Duration::from_millis(250);
 /// The lease for writing a mark: no other process writes the mark during this time.
 const LEASE: Duration = Duration::from_secs(5);

@@ -104,8 +104,8 @@ impl<S, T> Transformed<S, T> {
         Self { inner, transform, marks: Marks::new(false) }
     }
 
-    /// The same store, but it neither writes nor compares the marks of its layer. For tools that compare them
-    /// with [`is_marked`](Self::is_marked).
+    /// The same store, but it neither writes nor checks the marks of its layer when it is first used. For
+    /// tools that check them with [`is_marked`](Self::is_marked).
     #[must_use]
     pub fn without_mark(self) -> Self {
         Self { marks: Marks::new(true), ..self }
@@ -114,7 +114,8 @@ impl<S, T> Transformed<S, T> {
 
 #[allow(private_bounds, reason = "the layers are ours")]
 impl<S: Store, T: Transform> Transformed<S, T> {
-    /// Whether the store has a mark of this layer that belongs to one of this layer's keys.
+    /// Whether the store has a mark for one of this layer's keys. A mark is a record that a layer leaves in
+    /// the store.
     ///
     /// # Errors
     ///
@@ -253,8 +254,8 @@ impl<S: Store, T: Transform> Store for Transformed<S, T> {
         self.inner.purge(limit).await
     }
 
-    /// Leaves out the marks of layers. Names and sizes are as stored, because an operator must see a record
-    /// even if its result cannot be unpacked.
+    /// Leaves out marks, the records that layers leave in the store. Names and sizes are as stored, because
+    /// an operator must see a record even if its result cannot be unpacked.
     async fn list(&self, request: &List) -> Result<Page, StoreError> {
         let mut page = self.inner.list(request).await?;
         page.records.retain(|listed| !marks::is_mark(&listed.key));

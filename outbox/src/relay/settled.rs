@@ -28,10 +28,10 @@ const MOST_TOPICS: usize = 100_000;
 /// transaction.
 const PREPARED: &str = "-1/";
 
-/// The bound up to which no new message can appear.
+/// A bound of a topic: no new message can appear with this number or a lower number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bound {
-    /// The number of the last message that was visible when the wait began.
+    /// The number of the topic's last pending message when the relay began to wait.
     pub(super) sequence: i64,
     /// The time when the server was started. After a restart, the bound is invalid.
     pub(super) started: i64,
@@ -125,9 +125,9 @@ pub(super) async fn settled(
     })
 }
 
-/// Returns the bound if all transactions that the topic waited for have ended. Otherwise returns the wait for
-/// the transactions that are still open. The error `None` means that the server was restarted, so the wait
-/// must begin again.
+/// Returns the bound if all transactions that the topic waits for have ended. Otherwise the error is the wait
+/// for those that are still open. The error is `None` if the server was restarted, because then the wait must
+/// begin again.
 fn judge(waiting: &Waiting, holders: Vec<String>, started: i64) -> Result<Bound, Option<Waiting>> {
     if waiting.bound.started != started {
         return Err(None);

@@ -27,7 +27,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const FEW_TOPICS: i32 = 64;
 const MORE_TOPICS: i32 = 8;
 
-/// The result of reading some topics.
+/// The answer to one claim statement.
 #[derive(Default)]
 struct Window {
     topic: Option<Topic>,

@@ -20,7 +20,7 @@ async fn what_is_settled_goes_in_as_many_batches_and_turns_as_it_takes_whatever_
 
     impl Publisher for Slow {
         async fn publish(&self, message: &Message) -> Result<(), PublishError> {
-            // All calls together take longer than a turn.
+            // All calls of `publish` together take longer than a turn.
             tokio::time::sleep(Duration::from_millis(200)).await;
             self.0.publish(message).await
         }
@@ -132,8 +132,8 @@ async fn what_was_kept_is_purged_when_its_time_is_over_and_nothing_else_is() {
     assert_eq!(bed.outbox.purge(100).await.unwrap(), 4);
     let counts = bed.outbox.counts().await.unwrap();
     assert_eq!((counts.pending, counts.published), (1, 3));
-    // The row of a topic that is idle for long and has no pending message is deleted, and created again
-    // later.
+    // If a topic has long been idle and has no pending message, its row is deleted. Later, the row is created
+    // again.
     bed.sql("update idem_outbox_topics set served_at = 1, due_at = 1");
     bed.outbox.purge(1).await.unwrap();
     assert_eq!(bed.server.sql("select count(*) from idem_outbox_topics"), "1");

@@ -111,7 +111,8 @@ async fn a_server_that_takes_no_writes_is_told_and_left_as_soon_as_another_answe
     let relay = Relay::new(outbox, broker.clone()).topics(1);
     let relay = Running::start(relay.backoff(Duration::from_millis(300), Duration::from_secs(1)));
     wait("the relay was refused", || events.text().contains("relay_failed")).await;
-    // This comes after the relay has opened its session, because a session that is opened later is writable.
+    // The default is reset only after the relay has opened its session, because that session must stay
+    // read-only. A session that is opened later is writable.
     read_only("reset default_transaction_read_only");
     // A statement that reaches the operation timeout would end the session, too, but only after 6 s.
     let arrival = tokio::time::timeout(Duration::from_secs(5), broker.until_taken(1)).await;

@@ -93,8 +93,8 @@ async fn transact(
     Ok(answers)
 }
 
-/// The recorded step at the position of the operation's step. If the request is a repetition, this is the
-/// step that its first try recorded.
+/// If the operation records a step, returns the step that the record already has at this position. If the
+/// operation is a repetition, its first try recorded this step.
 async fn step_there(
     session: &mut Session,
     setting: &Setting,
@@ -111,6 +111,7 @@ async fn step_there(
 }
 
 /// Applies one operation to the entry's record. Returns `None` if the answer is a result that was not read.
+/// Also returns `None` for a read, but no batch of changes contains reads.
 fn judge(entry: &mut Entry<'_>, op: &Op, now: Timestamp, there: Option<RecordedStep>) -> Judged {
     match op {
         Op::Forget => Some(Ok(Answer::Forgotten(entry.forget(now)))),
@@ -160,8 +161,8 @@ pub(super) enum Why {
     ReadOnly,
 }
 
-/// Reads the record of a claim without a lock, and returns what [`unwritten`] returns. Also returns `None` if
-/// the operation is not a claim, or if `rest` may read no more.
+/// Answers a claim by a read without a lock: see [`unwritten`]. Also returns `None` if the operation is not a
+/// claim, or if `rest` may read no more.
 pub(super) async fn without_writing<'t>(
     session: &mut Session,
     setting: &Setting,
@@ -177,8 +178,9 @@ pub(super) async fn without_writing<'t>(
     })
 }
 
-/// The answer to a claim that must not write; `None` if the record alone does not give the answer. If callers
-/// use transactions, a locked record that the claim could take counts as held by the transaction of a caller.
+/// The answer to a claim that must not write. `None` if the record alone does not give the answer. If the
+/// claim could take a locked record and callers use transactions, the answer says that the transaction of a
+/// caller holds the record.
 fn unwritten(
     setting: &Setting,
     request: &Claim,

@@ -23,7 +23,7 @@ impl Housekeeping for Setting {
         &self.connector
     }
 
-    /// Repeats a batch that failed because of another transaction, for example by a deadlock.
+    /// Purges a batch. Repeats it if it failed because of another transaction, for example by a deadlock.
     async fn purge(&self, session: &mut Session, most: usize) -> Result<(usize, usize), Failure> {
         const ROUNDS: usize = 5;
         for _ in 1..ROUNDS {

@@ -1,7 +1,7 @@
-//! `MySqlStore`: tables of a MySQL or MariaDB database, any number of processes.
+//! `MySqlStore`: keeps records in tables of a MySQL or MariaDB database, for any number of processes.
 //!
 //! Owns the public API. `builder` has the settings, `layout` the tables, `statements` the SQL. `server` says
-//! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction`
+//! how the group commit runs a batch: `change` decides and writes, `reading` only reads. `transaction` writes
 //! records in a caller's transaction. `housekeeping` and `inspection` serve operators. `rows` translates
 //! records. `db` has connections, errors and the migration of the tables.
 

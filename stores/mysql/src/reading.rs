@@ -26,8 +26,8 @@ pub(super) fn name(row: &MySqlRow) -> Result<Name<'_>, Unreadable> {
     Ok((column(row, 0, "scope")?, column(row, 1, "key")?))
 }
 
-/// Returns the time from the row that the statement `clock` returned. Remembers from this row whether callers
-/// use transactions.
+/// Returns the time from the answer to `Statements::clock`. If the answer says that callers use transactions,
+/// remembers this fact in `setting`.
 pub(super) fn clock(answers: &Answers, statement: usize, setting: &Setting) -> Result<Timestamp, Unreadable> {
     let row = answers.rows(statement).first();
     let count = row.map(|row| column::<Option<u64>>(row, 1, "transactions")).transpose()?.flatten();

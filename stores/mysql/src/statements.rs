@@ -74,7 +74,7 @@ impl Statements {
         text.push(&format!("{condition} LIMIT {count}"));
     }
 
-    /// The clock: the time, and whether callers use transactions.
+    /// Adds the clock: a statement that reads the time, and whether callers use transactions.
     fn clock(&self, text: &mut String) {
         let meta = &self.names.meta;
         add(text, format_args!("SELECT {NOW}, (SELECT value FROM {meta} WHERE name = 'transactions')"));

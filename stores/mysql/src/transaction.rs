@@ -1,4 +1,4 @@
-//! Records in a transaction of the caller, on its connection.
+//! Claims keys and writes records in a transaction of the caller, on the caller's connection.
 //!
 //! The transaction claims the key by a row lock. If the key has a row, this is the lock of that row.
 //! Otherwise the transaction inserts a row and deletes it again, and keeps the lock of that row. The lock
@@ -166,7 +166,8 @@ impl RecordsIn<MySqlConnection> for MySqlStore {
     ) -> Result<Taking, StoreError> {
         self.announce().await?;
         for _ in 0..ROUNDS {
-            // The grant that a claim would get, without a write; or the answer that refuses the claim.
+            // Requests, without a write, the grant that a claim would get. An inner error is the answer that
+            // refuses the claim.
             let seen = self.0.ask(key, Op::Look(request.clone()), |answer| match answer {
                 Answer::Seen(seen) => Some(Ok(seen)),
                 Answer::Applied(protocol::Answer::Claim(answer)) => Some(Err(answer)),

@@ -21,8 +21,8 @@ use idem_store_kit::cas::{CompareAndSwap, Listing, ObjectName, Put, Version};
 /// Upper limit in bytes for the subject and the headers of a message.
 const ENVELOPE: usize = 4_096;
 
-/// A request contains an expiry only if it is shorter than this: 100 years. The server's integer type cannot
-/// hold much more. A message without an expiry stays until it is deleted.
+/// A request contains an expiry only if the expiry is shorter than this (100 years), because the server's
+/// integer type cannot hold much more. A message without an expiry stays until it is deleted.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 pub(crate) struct Bucket {

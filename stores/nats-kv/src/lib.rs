@@ -42,8 +42,8 @@ idem_store_kit::store_by!(NatsKvStore, 0);
 
 impl NatsKvStore {
     /// Connects to a bucket on a server. The URL is `nats://host:port` or `tls://host:port`, or several such
-    /// URLs, separated by commas. If the bucket does not exist, the store creates it with one replica, in a
-    /// file. If the server supports an expiry for each key, the new bucket has it.
+    /// URLs, separated by commas. If the bucket does not exist, the store creates it in a file, with one
+    /// replica. If the server supports an expiry for each key, the new bucket uses it.
     ///
     /// # Errors
     ///

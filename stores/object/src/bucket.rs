@@ -90,8 +90,8 @@ impl Bucket {
         }
     }
 
-    /// Checks that the service obeys conditions, because bodies would run twice on a service that ignores
-    /// them.
+    /// Checks that the service obeys the conditions of writes. On a service that ignores them, bodies would
+    /// run twice.
     pub(crate) async fn check(self, time: Duration) -> Result<Self, StoreError> {
         let path = self.prefix.clone().join(format!("check-{:016x}", rand::random::<u64>()));
         let write = async |text: &'static str, mode: PutMode| {

@@ -119,7 +119,7 @@ impl BucketStoreBuilder {
 }
 
 impl FolderStore {
-    /// A store in this folder, which is created if it does not exist.
+    /// A store in this folder. Creates the folder if it does not exist.
     ///
     /// # Errors
     ///

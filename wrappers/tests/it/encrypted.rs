@@ -16,7 +16,7 @@ const SECRET: &[u8] = b"{\"card\":\"4111 1111 1111 1111\"}";
 /// The error text for bytes that were changed, or moved from another record.
 const MOVED: &str = "is not what was encrypted here with key 1";
 
-/// False for the check about sizes. An encrypted store fails this check, because a walk returns sizes as
+/// False for the check about sizes. An encrypted store fails this check, because `list` returns sizes as
 /// stored, including the envelope.
 fn sized_as_stored(check: &&Check) -> bool {
     check.name() != "a_listed_result_is_told_by_its_size_alone"

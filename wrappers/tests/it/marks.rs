@@ -35,7 +35,8 @@ async fn another_key_ring_and_another_secret_are_refused_before_anything_is_clai
     let inner = MemoryStore::new();
     recorded(&inner.clone().encrypted(ring()).digest_keys(&SECRET), &key("a"), Verdict::Completed, b"1")
         .await;
-    // Another key under the same number, and a number that no key of this store has.
+    // The first ring has another key under the same number. The second ring has a number that no key of this
+    // store has.
     for other in [KeyRing::new(1, &[9; 32]), KeyRing::new(2, &[9; 32])] {
         assert!(is_refused(&inner.clone().encrypted(other).digest_keys(&SECRET), &key("b")).await);
     }

@@ -54,7 +54,7 @@ enum Batch {
     Done,
     /// The topic must pause.
     Failed,
-    /// Another relay has the topic, a message blocks the topic, or the relay stops.
+    /// This worker may have lost the topic, a message blocks the topic, or the relay stops.
     Over,
 }
 
@@ -236,7 +236,8 @@ impl<'w, 'r, P: Publisher> Turn<'w, 'r, P> {
         Err((kind, text))
     }
 
-    /// Records the number of attempts of a message.
+    /// Records the number of attempts of a message, and its last error, if the recorded number is still
+    /// `before`.
     async fn count(
         &self,
         message: &Message,

@@ -85,7 +85,6 @@ impl Running {
         Self { stop, task: tokio::spawn(async { run.await.unwrap() }) }
     }
 
-    /// Stops the relay, and waits for its end.
     pub(crate) async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();

@@ -39,11 +39,11 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// order.
 type Claims<'t> = BTreeMap<Name<'t>, (usize, &'t RecordKey, &'t Claim)>;
 
-/// A lot: completions in one statement, and the position of each in the batch.
+/// Completions that share one statement (a lot), and the position of each in the batch.
 type Completions<'t> = (Vec<usize>, Vec<Completion<'t>>);
 
-/// Answers as many operations of a batch as it can. The answers have the order of the batch. None of its
-/// exchanges leaves a lock behind. The changes of all answered operations are committed.
+/// Answers as many operations of a batch as it can. The answers have the order of the batch. No exchange
+/// leaves a lock behind. The changes of all answered operations are committed.
 pub(crate) async fn run(
     session: &mut Session,
     setting: &Setting,
@@ -79,7 +79,8 @@ pub(crate) async fn run(
         let done = written(session, setting.statements.complete(lot)).await?;
         let done = done.map_or(0, |done| done.written(0));
         for place in places.iter().filter(|_| done > 0) {
-            // If only some of the lot were written, no operation is answered, and each may have been written.
+            // If the statement wrote only some of these completions, none of them is answered, and each may
+            // have been written.
             if done == places.len() as u64 {
                 answers[*place] = Some(Ok(Answer::Applied(CompleteAnswer::Done.into())));
             } else {
@@ -214,8 +215,8 @@ mod tests {
             (0..8).map(|name| ticket(name, Op::Apply(complete(name).into()))).collect()
         };
         for (lost, ttl, are_done, may_be_done, completed) in [
-            // A completion with a short `ttl` does not go into a lot: its result might expire before the lot
-            // is repeated.
+            // A completion with a short `ttl` does not share a statement. Otherwise its result might have
+            // expired when the completions of that statement are repeated.
             (Some(3), Duration::ZERO, false, false, "0"),
             (Some(3), HOUR, false, true, "7"),
             // Now only one claim is in flight.

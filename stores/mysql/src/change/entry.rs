@@ -63,8 +63,8 @@ impl<'k> Entry<'k> {
         }
     }
 
-    /// Sets the step that the request is compared with. Returns an error if the record cannot be read, or has
-    /// too many steps.
+    /// Puts `there` into the record: the recorded step that the request is compared with. Returns an error if
+    /// the record or this step cannot be read, or if the record has too many steps.
     pub(super) fn prepare(
         &mut self,
         request: &Request,
@@ -107,8 +107,7 @@ impl<'k> Entry<'k> {
 }
 
 /// The statements that write the changes of these entries. The insert of new rows begins with `at_once`.
-/// Otherwise, if a transaction has locked the gap that one of the rows belongs to, all rows would wait for
-/// that transaction.
+/// Without `at_once`, all rows would wait for a transaction that has locked the gap of one row.
 pub(super) fn writes<'e, 'k: 'e>(
     statements: &Statements,
     at_once: &str,

@@ -215,8 +215,8 @@ mod tests {
         }
     }
 
-    /// All statements of all processes queue behind a statement that waits for an exclusive lock of the
-    /// table.
+    /// A migration must not wait for long: all statements of all processes queue behind a statement that
+    /// waits for an exclusive lock of the table.
     #[tokio::test]
     async fn a_migration_does_not_wait_for_a_transaction_that_uses_the_table() {
         let server = MariaDb::start();

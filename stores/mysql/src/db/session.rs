@@ -51,7 +51,7 @@ const ABOUT: &str = "SELECT @@autocommit, VERSION(), @@max_allowed_packet, @@inn
 const UNFIT: [&str; 2] = ["READ-UNCOMMITTED", "STATEMENT"];
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
 
-/// How many statements there are in `BEGIN` and in `BEGIN_READING`.
+/// The number of statements in `BEGIN`, and also in `BEGIN_READING`.
 pub(crate) const BEGINNING: usize = 2;
 
 /// The server's answers to the statements of an exchange.

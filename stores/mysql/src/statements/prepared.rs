@@ -232,9 +232,9 @@ mod tests {
         assert_eq!(server.sql(ends), "1|60000000");
     }
 
-    /// Another client of a pooler may have left the session in one of these states. Then a later rollback of
-    /// that client would undo operations that were answered as done, or a replica would not get these
-    /// operations.
+    /// Another client of a pooler may have left the session with an open transaction or with another binary
+    /// log format. In the first case, a later rollback of that client would undo operations that were
+    /// answered as done. In the second case, a replica would not get these operations.
     #[tokio::test]
     async fn nothing_is_completed_or_read_in_a_session_that_is_not_as_it_was() {
         let server = MariaDb::shared();

@@ -94,7 +94,7 @@ async fn pay(bank: &Bank, tx: &mut Transaction<'_, MySql>, id: &str, then: Then)
         }
         Then::Nests { times, returns } => {
             for _ in 0..times {
-                // Repeats `begin` until one is dropped before its answer.
+                // Repeats until a `begin` is dropped before its answer.
                 while tx.begin().now_or_never().is_some() {}
             }
             if !returns {
@@ -160,7 +160,7 @@ async fn a_body_that_fails_panics_or_is_dropped_leaves_no_effect_though_the_call
         [("fails", Then::Fail), ("panics", Then::Panic), ("waits", Then::Wait), ("final", Then::FailForGood)]
     {
         let mut tx = bank.pool.begin().await.unwrap();
-        // Within this time, the body begins to wait, even on a busy machine.
+        // Long enough that the body begins to wait, even on a busy machine.
         let time = Duration::from_secs(3);
         let called =
             tokio::time::timeout(time, AssertUnwindSafe(pay(&bank, &mut tx, id, then)).catch_unwind());

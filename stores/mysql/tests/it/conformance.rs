@@ -18,11 +18,12 @@ idem_testing::conformance_suite!({
     move || first(0, Arc::clone(&server), 1)
 });
 
-/// The themes with claims, completions and reads, because only these operations use prepared statements.
+/// The themes of the conformance kit with claims, completions and reads, because only these operations use
+/// prepared statements.
 const THEMES: [&str; 6] = ["transitions", "histories", "races", "duels", "keys", "results"];
 
-/// A sample of the cases is enough, because the suite above also sends every second request of a trace to the
-/// store that prepares no statements.
+/// Here the store without prepared statements gets most of the requests. A sample of the cases is enough,
+/// because the suite above sends every second request of a trace to such a store, too.
 #[test]
 fn without_prepared_statements() {
     let server = Arc::new(MariaDb::shared());

@@ -1,4 +1,4 @@
-//! Records in a transaction of the caller, on several connections, through the trait that the engine uses.
+//! Tests of records in callers' transactions, on several connections, through the trait that the engine uses.
 
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,8 @@ async fn of_transactions_that_want_a_released_key_at_once_none_waits_for_the_one
     for round in 0..20 {
         let name = format!("order {round}");
         released(&store, &name).await;
-        // All callers look at the record in one batch, and then each requests its lock. All transactions stay
-        // open meanwhile.
+        // All callers look at the record in one batch, and then each caller tries to lock it. All
+        // transactions stay open meanwhile.
         let takes = connections.iter_mut().map(|connection| {
             let (store, name) = (&store, &name);
             async move {

@@ -12,8 +12,8 @@ mod in_a_folder {
     async fn subject() -> Subject {
         let folder = tempfile::tempdir().unwrap();
         let open = || FolderStore::open(folder.path()).unwrap();
-        // Every write waits for the disk. So the short leases are longer than by default, and only a sample
-        // of the cases runs.
+        // Every write waits for the disk. So the kit's short lease is longer than by default, and only a
+        // sample of its cases runs.
         Subject::new(open(), Profile::real_clock().short(Duration::from_millis(150)).sample(5))
             .handle(open())
             .keep(folder)
