@@ -282,7 +282,7 @@ struct Shared<'p, 'b, R> {
 }
 
 impl<'p, 'b, R> Message<'p, 'b, R> {
-    /// Takes the first record of a group.
+    /// Passes the first record of a group to the consumer.
     fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
         let Some((place, record)) = group.pop_front() else { return };
         let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };

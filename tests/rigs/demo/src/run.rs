@@ -219,7 +219,7 @@ async fn work_off<B: Broker>(
     Ok(cut_off)
 }
 
-/// The messages: the orders, some of them more than once, and among them messages that can never be handled.
+/// The bodies of all messages: each order, the copies of orders, and messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<String>, Failure> {
     let (mut orders, mut late) = (Vec::new(), Vec::new());
     for order in 0..cli.messages {

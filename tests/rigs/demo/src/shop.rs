@@ -139,7 +139,8 @@ impl Shop {
         Ok(observed.value)
     }
 
-    /// The function as a tower service, for frameworks whose jobs or invocations are requests.
+    /// A tower service that ships an order once, for frameworks that pass a job or an invocation to a
+    /// service.
     pub(crate) fn service(&self) -> BoxCloneService<Order, Shipment, Error<ShipError>> {
         let is_final = |error: &Error<ShipError>| matches!(error, Error::Service(error) if error.is_final());
         let operation: Operation<ResultRules<Shipment, Error<ShipError>>> =

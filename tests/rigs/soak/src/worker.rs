@@ -27,8 +27,8 @@ pub(crate) const fn is_careful(key: u32) -> bool {
     key.is_multiple_of(CAREFUL)
 }
 
-/// The other keys that are multiples of this number use `run_detached`: the body continues without its
-/// caller.
+/// Keys that are multiples of this number, but not of `CAREFUL`, use `run_detached`: their bodies continue
+/// without their callers.
 const DETACHED: u32 = 3;
 
 /// Why a call has no answer.
@@ -105,7 +105,7 @@ pub(crate) const ANSWERS: &str = "answers";
 /// SIGTERM.
 pub(crate) const ENDS: &str = "ends";
 
-/// The store and the files that the processes share, and the times.
+/// The store and the files that the processes share, and two times.
 pub(crate) struct Shared {
     store: DynStore,
     pub(crate) ledger: Ledger,
@@ -274,7 +274,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
         };
         shared.ledger.add(ANSWERS, &line)?;
         if line.contains(" store ") {
-            // The store is down. The pause keeps these answers from filling the log.
+            // While the store is down, calls fail fast. This pause keeps their answers from filling the log.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

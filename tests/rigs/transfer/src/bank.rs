@@ -10,7 +10,6 @@ use sqlx::{AssertSqlSafe, Executor as _, MySqlPool, PgPool, Row as _};
 
 use crate::{ACCOUNTS, BALANCE, Failure};
 
-/// A bank on PostgreSQL or MySQL.
 pub(crate) enum Bank {
     Postgres(OnPostgres),
     MySql(OnMySql),

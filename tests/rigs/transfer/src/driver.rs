@@ -146,7 +146,6 @@ impl Accounts for MySqlConnection {
     }
 }
 
-/// A worker's connection.
 pub(crate) enum Connection {
     Sqlx(PgPool),
     MySql(MySqlPool),

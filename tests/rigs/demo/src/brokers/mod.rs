@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name.
+    /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
