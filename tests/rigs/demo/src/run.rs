@@ -195,8 +195,8 @@ async fn work_off<B: Broker>(
         }
         for worker in &mut workers {
             if worker.status().is_some() {
-                // A worker that started while the broker was down, or not ready, has ended. A supervisor
-                // would start it again, so the demo does.
+                // A worker ends if it starts while the broker is down or not ready. A supervisor would start
+                // the worker again, so the demo does.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }

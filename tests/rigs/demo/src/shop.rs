@@ -112,7 +112,7 @@ impl Shop {
             let order = order?;
             ship(self, &order).await
         };
-        // Boxed, because a test's thread has a small stack.
+        // The call is boxed, because a test's thread has a small stack.
         self.clone().observe(id, Box::pin(call)).await.map_err(ShipError::effect)?
     }
 
@@ -163,7 +163,7 @@ impl Shop {
         }
         self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
         tokio::time::sleep(self.work).await;
-        // Random, so that every attempt has another parcel.
+        // The number is random, so that every attempt has another parcel.
         Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
     }
 }

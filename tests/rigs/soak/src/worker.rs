@@ -105,7 +105,7 @@ pub(crate) const ANSWERS: &str = "answers";
 /// SIGTERM.
 pub(crate) const ENDS: &str = "ends";
 
-/// The store and the files that the processes share, and two times.
+/// The store and the files that the processes share, and two durations.
 pub(crate) struct Shared {
     store: DynStore,
     pub(crate) ledger: Ledger,
@@ -225,7 +225,8 @@ pub(crate) async fn worker(
     // Bodies panic on purpose, so panics are not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let mut shared = connected(folder, store, window.pace).await?;
-    // Shorter than some outages of the store, so that some results are recorded after their calls return.
+    // This time is shorter than some outages of the store. So some results are recorded only after their
+    // calls have returned.
     shared.patience = shared.lease;
     let rates = Rates::none().fail_before(0.005).fail_after(0.01).apply_late(0.005);
     let faulty = FaultStore::seeded(shared.store, seed ^ name, rates);
