@@ -188,7 +188,7 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
     metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
 }
 
-/// The queues whose counters have started.
+/// The queues whose counters exist.
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 

@@ -17,7 +17,7 @@ use crate::shared::{Shared, unique};
 /// refuse to run as root.
 const NOBODY: u32 = 65_534;
 
-/// The file with the certificate of a server with TLS, in its folder.
+/// The name of the certificate's file in the folder of a server with TLS.
 pub(crate) const CERTIFICATE: &str = "certificate.pem";
 
 /// The message of a panic when a test tries to disturb a shared server.
@@ -31,7 +31,7 @@ pub trait Engine: 'static {
     const FAST: &[&str];
     /// The settings of a server that tests share.
     const SHARED: &[&str];
-    /// The database of a server that is not shared.
+    /// The name of the database on a server that is not shared.
     const DATABASE: &str;
     /// Whether a new server has the database [`DATABASE`](Self::DATABASE).
     const HAS_DATABASE: bool;

@@ -105,7 +105,7 @@ impl RabbitMq {
 }
 
 fn script() -> PathBuf {
-    // The package's own script, because the script on the `PATH` changes the user.
+    // This is the package's own script, because the script on the `PATH` changes the user.
     let script = PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server");
     required(Some(script).filter(|script| script.exists()), "RabbitMQ", "rabbitmq")
 }
