@@ -9,8 +9,8 @@ use idem::{Error, MemoryStore, idempotent};
 use idem_part_costs::runtime;
 use tokio::task::{LocalSet, yield_now};
 
-/// Enough calls that the tables of the store's shards have the same size in each run, although each run
-/// spreads the calls over the shards at random.
+/// The number of calls. It is so high that the tables of the store's shards have the same size in each run,
+/// although each run spreads the calls over the shards at random.
 const CALLS: u64 = 10_000;
 
 /// A body that does not end.

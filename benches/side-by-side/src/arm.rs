@@ -63,7 +63,7 @@ pub(crate) struct Contest {
     /// Connects the arms with the server at this URL.
     pub(crate) connect: Box<dyn Fn(String) -> Arms>,
     pub(crate) url: String,
-    /// The port in the URL, if a counter of the traffic can be put before the server.
+    /// The port in the URL; `None` if the traffic with the server cannot be counted.
     pub(crate) port: Option<u16>,
     /// The servers and folders, which exist as long as this value.
     _kept: Box<dyn Any>,

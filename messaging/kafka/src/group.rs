@@ -9,7 +9,6 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 
 use crate::offsets::{Offsets, Partition};
 
-/// The settings of a worker.
 pub(crate) struct Settings {
     pub(crate) group: String,
     /// How many messages the partitions may hold together, including messages that wait for a retry. Each

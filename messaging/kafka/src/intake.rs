@@ -101,7 +101,7 @@ impl Drop for Intake {
     }
 }
 
-/// The state of the thread.
+/// The state of the thread that polls.
 struct Polling {
     consumer: Arc<BaseConsumer<Context>>,
     shared: Arc<Shared>,

@@ -23,7 +23,7 @@ pub struct Received {
     pub(crate) message: OwnedMessage,
     place: Place,
     shared: Arc<Shared>,
-    /// Weak, so that only the consumer's thread drops the consumer.
+    /// The reference is weak, so that only the consumer's thread drops the consumer.
     consumer: Weak<BaseConsumer<Context>>,
 }
 

@@ -193,7 +193,7 @@ where
         drop(ending);
     };
     let (reader, room) = (Mutex::new(reader), Room::default());
-    // In a box, so that the returned future is `Send` whatever the handler borrows.
+    // The stream is boxed, so that the returned future is `Send` whatever the handler borrows.
     let messages = read(&reader, &room).boxed();
     let group = |message: &R::Message| match &group_by {
         Some(group) => group(message),
@@ -205,7 +205,7 @@ where
         let _ = ended.await;
         ended_in_time(&progress, async { reader.lock().await.stop().await }).await;
     };
-    // On the heap, because these futures contain the caller's handlers and the broker's client.
+    // These futures are on the heap, because they contain the caller's handlers and the broker's client.
     join(Box::pin(working), Box::pin(stopping)).await;
     Box::pin(ended_in_time(&progress, reader.into_inner().close())).await;
     progress.summary()

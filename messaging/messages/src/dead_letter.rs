@@ -32,7 +32,7 @@ pub const MESSAGE: &str = "idem-message";
 /// retry has this header, too.
 pub const DELIVERED: &str = "idem-delivered";
 
-/// All of these names, the most important first.
+/// The headers of a dead letter, the most important first.
 pub(super) const HEADERS: [&str; 9] =
     [REASON, ERROR, TRIES, OPERATION, KEY, ORIGIN, DELIVERED, MESSAGE, CONSUMER];
 

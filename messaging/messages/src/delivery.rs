@@ -119,8 +119,8 @@ pub trait Delivery {
     }
 
     /// The queue, stream or topic that the message comes from: `messaging.destination.name` of the handler's
-    /// span, and the label `queue` of the metrics. It must have few values, so return no subject or routing
-    /// key that contains an id. `None`, unless it is overridden.
+    /// span, and the label `queue` of the metrics. A label must have few values, so return no subject or
+    /// routing key that contains an id. `None`, unless it is overridden.
     fn destination(&self) -> Option<String> {
         None
     }

@@ -218,7 +218,7 @@ where
         if value.is_ok() && !kept { Cause::NotKept } else { Cause::of(value.is_ok(), ending.as_ref()) };
     let attempt = outcome.and_then(|outcome| outcome.attempt()).unwrap_or(tries.number);
     let disposition = match &value {
-        // A retry, because only another delivery makes the call again.
+        // The message is retried, because only another delivery makes the call again.
         Ok(_) if !kept => Disposition::Retry { after: pause(attempt) },
         Ok(_) => Disposition::Acknowledge,
         Err(error) => {
@@ -274,7 +274,7 @@ fn disposition(ending: &CallEnd, tries: Tries) -> Disposition {
 }
 
 fn pause(attempt: u32) -> Duration {
-    // Enough doublings to reach the longest pause.
+    // With 32 doublings, the pause is the longest pause.
     let before = attempt.saturating_sub(1).min(32);
     pauses(PAUSES).nth(before as usize).unwrap_or(PAUSES.1)
 }

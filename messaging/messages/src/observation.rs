@@ -54,8 +54,8 @@ impl Observation {
         HANDLER.try_with(Clone::clone).ok()
     }
 
-    /// Returns the output of `call`, and two facts about the idempotent calls inside it: how the last of them
-    /// got its result, and how the last of them without a value ended.
+    /// Returns the output of `call`, and two facts about the idempotent calls inside it: how the last call
+    /// got its result, and how the last call that returned no value ended.
     pub(crate) async fn of_call<F: Future>(
         self: &Arc<Self>,
         call: F,

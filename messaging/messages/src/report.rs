@@ -135,8 +135,8 @@ pub(crate) fn released() {
     tracing::info!(target: "idem", event = "messages_released", "messages are no longer held for the store");
 }
 
-/// A group that waits while one of its messages is retried in its place. The gauge counts the group until
-/// this value is dropped.
+/// A group that waits for one of its messages, which this consumer keeps and retries itself. The gauge counts
+/// the group until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct HeldUp(());
@@ -148,7 +148,8 @@ impl Drop for HeldUp {
     }
 }
 
-/// Reports that a message of a group is retried in its place for the first time.
+/// Reports that a group now waits for one of its messages, which this consumer keeps and retries itself.
+/// Called at the first such retry of a message.
 pub(crate) fn group_held_up(about: &About, extended: bool) -> HeldUp {
     #[cfg(feature = "metrics")]
     metrics::gauge!("idem_message_groups_held_up").increment(1.0);
@@ -187,7 +188,7 @@ fn counter(queue: Option<&str>, disposition: &'static str, reason: &'static str)
     metrics::counter!("idem_messages_total", "disposition" => disposition, "reason" => reason, "queue" => queue)
 }
 
-/// The queues whose counters have started.
+/// The queues whose counters exist.
 #[cfg(feature = "metrics")]
 pub(super) type Queues = Mutex<BTreeSet<Option<String>>>;
 

@@ -116,8 +116,9 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         true
     }
 
-    /// The broker's answer to a request, or an error text if the answer is late or the client panics. `ask`
-    /// runs inside the guarded future, because the client may also panic before it returns its own future.
+    /// Makes a request to the broker by `ask`. Returns an error text if the request fails, the answer is
+    /// late, or the client panics. `ask` runs inside the guarded future, because the client may also panic
+    /// before it returns its own future.
     async fn answered<X: Display, F>(&self, ask: impl FnOnce() -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), X>>,

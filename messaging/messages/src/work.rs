@@ -102,7 +102,7 @@ where
         let mut rounds = self.rounds();
         let (next, place) = match order {
             Ok(mut place) => {
-                // On the heap, because this future contains the caller's handler.
+                // This future is on the heap, because it contains the caller's handler.
                 let deciding = Box::pin(self.decide(&message, place.as_mut(), &mut tries, &mut about));
                 (self.extended(&message, &mut rounds, deciding).await, place)
             }

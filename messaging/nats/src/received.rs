@@ -166,7 +166,7 @@ impl Delivery for Received {
     }
 
     fn destination(&self) -> Option<String> {
-        // The stream and not the subject, because a subject may contain an id.
+        // Returns the stream and not the subject, because a subject may contain an id.
         Some(self.message.info().ok()?.stream.to_owned())
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn deliveries(properties: &BasicProperties) -> u32 {
     number(properties, DELIVERED).saturating_add(returns(properties)).saturating_add(1)
 }
 
-/// How often this message came back to a quorum queue.
+/// How often a message with these properties came back to a quorum queue.
 pub(crate) fn returns(properties: &BasicProperties) -> u32 {
     number(properties, RETURNED)
 }

@@ -24,8 +24,8 @@ const ATTRIBUTES: usize = 10;
 /// This long after a message's receipt, SQS delivers the message again, even if its visibility was extended.
 const LONGEST: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// How long before `LONGEST` a visibility must end. SQS refuses a visibility that ends later than `LONGEST`
-/// after the receipt, and SQS began to measure that time earlier than this process.
+/// This process lets a visibility timeout end this long before the limit `LONGEST`. SQS refuses a timeout
+/// that ends after the limit, and SQS noted the receipt of the message earlier than this process.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// The state that all messages of a source share.
@@ -160,8 +160,8 @@ impl Delivery for Received {
     }
 }
 
-/// A copy of a message, without its attributes. A FIFO queue drops a second copy with the same `id` within
-/// five minutes.
+/// A request that sends a copy of a message, without the message's attributes. A FIFO queue drops a second
+/// copy with the same `id` within five minutes.
 pub(crate) fn copy(
     client: &Client,
     queue: &str,

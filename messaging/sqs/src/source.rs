@@ -14,7 +14,8 @@ use crate::letters;
 use crate::received::{Received, Shared};
 use crate::taking::{Taking, number};
 
-/// How long one request waits for messages, unless set. Short, because the shutdown waits for the request.
+/// How long one request waits for messages, unless set. This time is short, because the shutdown waits for
+/// the request.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The longest wait that SQS allows.

@@ -122,7 +122,7 @@ pub(crate) async fn run(list: &List, access: &Access, output: &mut Output) -> An
         output.table(head, &rows)?;
     }
     if more {
-        // To standard error, because programs read each line of standard output as a record.
+        // Prints to standard error, because programs read each line of standard output as a record.
         let _ = writeln!(io::stderr(), "idem: there are more than {most}: give a higher `--limit`");
     }
     Ok(if listed == 0 { End::Nothing } else { End::Done })

@@ -25,7 +25,8 @@ impl Output {
         self.json
     }
 
-    /// Notes that the command changes the store. From now on, a report that does not arrive is an error.
+    /// Notes that the command changes the store. From now on, a failure to print is an error, even if the
+    /// reader of the output has read enough.
     pub(crate) const fn must_arrive(&mut self) {
         self.must_arrive = true;
     }

@@ -46,7 +46,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The store's URL.
     pub(crate) fn url(&self) -> Answer<String> {
         match (&self.store, &self.store_file) {
             (Some(url), _) => Ok(url.clone()),

@@ -40,7 +40,8 @@ pub(crate) struct Findings {
 
 impl Query {
     pub(crate) async fn read(&self, access: &Access) -> Result<Findings> {
-        // Reads the store's marks, but only the first time.
+        // Fails if the service uses other keys than `access`. After the first success, this call reads
+        // nothing.
         access.layers().await?;
         let mut findings = Findings::default();
         match self {

@@ -10,7 +10,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// The person of this name.
+    /// The operator with this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: idem_operate_kit::text::safe(&name.into()), signs_out: false }
     }

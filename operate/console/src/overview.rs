@@ -54,7 +54,7 @@ fn query(pairs: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// Shown while the first walk runs.
+/// The text of the first page while the first walk runs.
 pub(crate) fn first() -> Markup {
     html! { p role="status" { "The console reads the store for the first time. Load the page again in a moment." } }
 }

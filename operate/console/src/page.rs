@@ -65,7 +65,7 @@ impl Visit {
                 a href="./" { "Records" }
                 a href="audit" { "Audit trail" }
             }
-            // A POST, because a key is private, and a browser keeps URLs in its history.
+            // The form uses POST, because a key is private, and a browser keeps URLs in its history.
             form.search action="find" method="post" role="search" {
                 label for="q" { "Key or digest" }
                 input #q name="q" required autocomplete="off" spellcheck="false" maxlength="1024";

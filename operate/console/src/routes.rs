@@ -32,7 +32,7 @@ type Handled = std::result::Result<Response, Failed>;
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/", get(records))
-        // A POST, because a key prefix is private and must not be part of a URL.
+        // This route has POST, because a key prefix is private and must not be part of a URL.
         .route("/list", post(records))
         .route("/record", get(one))
         .route("/find", post(search))

@@ -18,7 +18,7 @@ use crate::look::{Findings, Query};
 
 /// If this console changes nothing, it serves a result for at least this time without a new walk.
 pub(crate) const FRESH: Duration = Duration::from_secs(2);
-/// The same for stores where a walk costs money.
+/// As [`FRESH`], for stores where a walk costs money.
 pub(crate) const FRESH_IF_COSTLY: Duration = Duration::from_secs(60);
 /// After a walk of a query, the console pauses for at least this many times the walk's duration, so that it
 /// does not read a large store all the time. Exceptions: this console has changed a record, or the walk

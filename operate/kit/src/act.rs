@@ -92,9 +92,9 @@ pub async fn look(access: &Access, key: &RecordKey) -> Result<Option<(Shown, Opt
 /// A person's decision about a record.
 #[derive(Clone)]
 pub enum Decision {
-    /// The effect happened, or the call failed for good. This is the result to record.
+    /// This result must be recorded, because the effect happened, or because the call failed for good.
     Record(Verdict, StoredResult),
-    /// The effect did not happen.
+    /// The claim must be released, because the effect did not happen.
     Release,
     /// The record must be deleted, in any state.
     Forget,

@@ -69,11 +69,11 @@ impl Trail {
         })
     }
 
-    /// Starts the entry, runs the action, and completes the entry.
+    /// Starts an entry about `deed` in the audit trail, runs the action `act`, and completes the entry.
     ///
     /// # Errors
     ///
-    /// If the entry cannot be started, nothing is done. Otherwise the action's own error.
+    /// The entry cannot be started, so the action does not run. Or the action fails.
     pub async fn around<T>(
         &self,
         store: &DynStore,

@@ -78,7 +78,7 @@ pub fn with_steps(form: Form, record: &Record) -> Form {
 pub async fn of_scope(access: &Access, scope: &Scope) -> Result<Form> {
     let encrypted = access.layers().await?.encrypted;
     match neighbours(&access.store, Some(scope.clone())).await? {
-        // `Access` has already compared the key ring with the mark.
+        // `layers` has already compared the key ring with the store's mark about encryption.
         Form::Unknown if access.has_ring() => Ok(if encrypted { Form::AsHere } else { Form::Unknown }),
         Form::Unknown if encrypted => Ok(Form::Sealed),
         Form::Unknown => match neighbours(&access.store, None).await? {

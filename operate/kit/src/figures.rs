@@ -68,7 +68,6 @@ impl Figures {
         }
     }
 
-    /// Live records.
     fn live(&self) -> u64 {
         self.states.iter().sum()
     }
@@ -118,7 +117,7 @@ impl Figures {
     }
 }
 
-/// The figures of all operations.
+/// The figures of each operation, and of all operations together.
 #[derive(Default)]
 pub struct Counted {
     /// The figures of all operations together.
@@ -145,7 +144,7 @@ impl Counted {
         self.now = page.now;
     }
 
-    /// Whether there is no record.
+    /// Whether the walk found no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.scopes.is_empty() && self.unreadable == 0

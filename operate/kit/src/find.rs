@@ -6,7 +6,7 @@ use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::walk::Walk;
 
-/// The scope of this name.
+/// The scope with this name.
 ///
 /// # Errors
 ///
@@ -15,8 +15,9 @@ pub fn scope(name: &str) -> Result<Scope> {
     Scope::new(name.to_owned()).map_err(|error| Error::usage(format!("invalid scope: {error}")))
 }
 
-/// The stored name of a record. `name` is its name, or the stored name that a list shows. `None` if there is
-/// no such record. Reads the store up to twice.
+/// The stored name of a record: its name, in which a digest may replace the key. `name` is the record's name,
+/// or already its stored name, which a list shows. `None` if there is no such record. Reads the store up to
+/// twice.
 ///
 /// # Errors
 ///

@@ -61,7 +61,7 @@ pub async fn work_until(
     handler: Handler,
     over: impl Future<Output = ()>,
 ) -> Summary {
-    // Boxed, because the future of a broker's worker has many kilobytes.
+    // The future of a broker's worker is boxed, because it has many kilobytes.
     Box::pin(until_over(|shutdown| queue.work(shutdown, settings, handler), over)).await
 }
 

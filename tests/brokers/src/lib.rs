@@ -45,11 +45,12 @@ pub type Settings = Consumer<Failed>;
 /// A message as a worker got it.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// Its body.
+    /// The body of the message.
     pub body: String,
-    /// Its header `Trace`.
+    /// The message's header `Trace`.
     pub trace: Option<String>,
-    /// How often the message was delivered; 1 if the test does not ask the broker.
+    /// How often the broker has delivered the message; always 1 if the tests of a broker do not need the
+    /// number.
     pub deliveries: u32,
 }
 

@@ -17,7 +17,7 @@ use crate::shared::{Shared, unique};
 /// refuse to run as root.
 const NOBODY: u32 = 65_534;
 
-/// The file with the certificate of a server with TLS, in its folder.
+/// The name of the certificate's file in the folder of a server with TLS.
 pub(crate) const CERTIFICATE: &str = "certificate.pem";
 
 /// The message of a panic when a test tries to disturb a shared server.
@@ -31,7 +31,7 @@ pub trait Engine: 'static {
     const FAST: &[&str];
     /// The settings of a server that tests share.
     const SHARED: &[&str];
-    /// The database of a server that is not shared.
+    /// The name of the database on a server that is not shared.
     const DATABASE: &str;
     /// Whether a new server has the database [`DATABASE`](Self::DATABASE).
     const HAS_DATABASE: bool;
@@ -134,8 +134,8 @@ impl<E: Engine> DatabaseServer<E> {
     }
 
     /// Waits until the server accepts statements, or has ended. Returns whether it accepts statements. A
-    /// server accepts statements only some time after it listens. It ends if a process of an earlier server
-    /// that was killed still listens or still has the shared memory.
+    /// server accepts statements only some time after it listens. A server ends at once if a process of an
+    /// earlier, killed server still listens or still has the shared memory.
     fn is_ready(&mut self) -> bool {
         let mut is_ready = false;
         until("the server is ready or has ended", || {
@@ -248,8 +248,8 @@ pub(crate) fn give(folder: &Path) {
 }
 
 /// Copies a template to `data`, because that is much faster than making a new data folder. If there is no
-/// template for this version of the program yet, makes it first. `make` returns the command that makes `data`
-/// in a folder.
+/// template for this version of the program yet, makes it first. `make` gets another folder, and returns the
+/// command that makes the data folder `data` in it.
 pub(crate) fn copy_of_template(version: &str, data: &Path, make: impl FnOnce(&Path) -> Command) {
     let name = version.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");

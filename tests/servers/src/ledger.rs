@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// of its line. The next process would then write its line after that part.
 const LINE: usize = 64;
 
-/// A folder of such files.
+/// A folder with files to which several processes append lines.
 #[derive(Clone, Debug)]
 pub struct Ledger(PathBuf);
 

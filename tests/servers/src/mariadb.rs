@@ -10,7 +10,7 @@ use crate::database::{CERTIFICATE, DatabaseServer, Engine, copy_of_template, giv
 /// settings are options such as `--max-connections=20`.
 pub type MariaDb = DatabaseServer<MariaDbEngine>;
 
-/// The file with the key of a server with TLS.
+/// The name of the key's file in the folder of a server with TLS.
 const KEY: &str = "key.pem";
 
 /// The parts that only MariaDB has.

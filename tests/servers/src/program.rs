@@ -59,7 +59,7 @@ impl Process {
         Self::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// Starts the command with the input and the outputs that it sets.
+    /// Starts the command, and leaves its input and its outputs as the caller has set them.
     pub fn spawn(command: &mut Command) -> Self {
         Self(Some(command.spawn().unwrap()))
     }

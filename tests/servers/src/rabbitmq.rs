@@ -105,7 +105,7 @@ impl RabbitMq {
 }
 
 fn script() -> PathBuf {
-    // The package's own script, because the script on the `PATH` changes the user.
+    // This is the package's own script, because the script on the `PATH` changes the user.
     let script = PathBuf::from("/usr/lib/rabbitmq/bin/rabbitmq-server");
     required(Some(script).filter(|script| script.exists()), "RabbitMQ", "rabbitmq")
 }
@@ -117,7 +117,7 @@ fn name(port: u16) -> String {
 fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> Command {
     let mut command = Command::new(script());
     command
-        // Without this, the started process would be the node's parent, and not the node itself.
+        // Without this variable, the started process would be the node's parent, and not the node itself.
         .env("RUNNING_UNDER_SYSTEMD", "true")
         .env("RABBITMQ_NODENAME", name(port))
         .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
@@ -133,7 +133,7 @@ fn node(port: u16, mapper_port: u16, distribution_port: u16, folder: &Path) -> C
         .env("RABBITMQ_LOG_BASE", folder.join("logs"))
         .env("RABBITMQ_LOGS", "-")
         .env("RABBITMQ_PID_FILE", folder.join("pid"))
-        // Two schedulers, which do not spin while they wait for work.
+        // The node has two schedulers, which do not spin while they wait for work.
         .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none")
         .env("HOME", folder);
     command

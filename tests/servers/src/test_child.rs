@@ -1,4 +1,4 @@
-//! Runs another test of the running test's binary in a process of its own, which can be killed.
+//! Runs another test of the same test binary in a separate process, which can be killed.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Command, Stdio};

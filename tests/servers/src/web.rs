@@ -182,7 +182,7 @@ impl Answer {
         self.text("idempotency-replayed").is_some()
     }
 
-    /// The last part of a problem's `type`, after a check of the problem's form.
+    /// Checks that the answer is a problem (RFC 9457), and returns the last part of the problem's `type`.
     pub fn problem(&self) -> String {
         assert_eq!(self.text("content-type"), Some("application/problem+json"), "{self:?}");
         let problem = self.json();

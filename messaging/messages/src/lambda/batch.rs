@@ -64,7 +64,7 @@ const STOP_TAKING: Duration = Duration::from_secs(2);
 /// How long before the deadline the handlers that still run are dropped. This leaves time for the response.
 const CUT_OFF: Duration = Duration::from_millis(500);
 
-/// Longer than a function may run, so no time limit of the consumer ends a batch.
+/// This time is longer than a function may run, so no time limit of the consumer ends a batch.
 const UNLIMITED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How a batch is processed.
@@ -208,7 +208,7 @@ impl<'b, R: BatchRecord + Clone, E> Batch<'b, R, E> {
             stream::poll_fn(move |cx| messages.poll_recv(cx).map(|next| next.map(Ok::<_, Infallible>)));
         let working = consumer
             .run_until(shutdown, messages, |message| within(deadline, handler(message.record.clone())));
-        // On the heap, because this future contains the caller's handlers.
+        // This future is on the heap, because it contains the caller's handlers.
         let working = Box::pin(working);
         match deadline {
             None => drop(working.await),
@@ -282,7 +282,7 @@ struct Shared<'p, 'b, R> {
 }
 
 impl<'p, 'b, R> Message<'p, 'b, R> {
-    /// Takes the first record of a group.
+    /// Passes the first record of a group to the consumer.
     fn take(mut group: VecDeque<(usize, R)>, taken: &UnboundedSender<Self>, shared: &'p Shared<'p, 'b, R>) {
         let Some((place, record)) = group.pop_front() else { return };
         let message = Self { place, record, later: Mutex::new(group), taken: taken.clone(), shared };

@@ -46,7 +46,7 @@ impl BatchRecord for DynamoDbRecord {
 
     /// The item's primary key, because the changes of one item are in order.
     fn group(&self) -> Option<String> {
-        // Canonical JSON, because the attributes of a key may come in another order in each record.
+        // The group is canonical JSON, because each record may have the attributes of a key in another order.
         serde_json_canonicalizer::to_string(&self.change.keys).ok()
     }
 }

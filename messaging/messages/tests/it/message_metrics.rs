@@ -7,7 +7,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 use crate::message_support::Shop;
 
-/// The values of a metric since the last look, by their labels.
+/// The values of a metric since the last snapshot, by their labels.
 fn values(snapshots: &Snapshotter, name: &str) -> BTreeMap<String, f64> {
     let all = snapshots.snapshot().into_vec();
     let values = all.into_iter().filter(|(key, ..)| key.key().name() == name).map(|(key, _, _, value)| {

@@ -195,8 +195,8 @@ async fn work_off<B: Broker>(
         }
         for worker in &mut workers {
             if worker.status().is_some() {
-                // A worker that started while the broker was down, or not ready, has ended. A supervisor
-                // would start it again, so the demo does.
+                // A worker ends if it starts while the broker is down or not ready. A supervisor would start
+                // the worker again, so the demo does.
                 if restarted.is_none_or(|restarted| restarted.elapsed() > NOT_READY) {
                     return Err("a worker ended by itself: see above".into());
                 }
@@ -219,7 +219,7 @@ async fn work_off<B: Broker>(
     Ok(cut_off)
 }
 
-/// The messages: the orders, some of them more than once, and among them messages that can never be handled.
+/// The bodies of all messages: each order, the copies of orders, and messages that can never be handled.
 fn bodies(cli: &Cli) -> Result<Vec<String>, Failure> {
     let (mut orders, mut late) = (Vec::new(), Vec::new());
     for order in 0..cli.messages {

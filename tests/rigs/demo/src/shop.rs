@@ -112,7 +112,7 @@ impl Shop {
             let order = order?;
             ship(self, &order).await
         };
-        // Boxed, because a test's thread has a small stack.
+        // The call is boxed, because a test's thread has a small stack.
         self.clone().observe(id, Box::pin(call)).await.map_err(ShipError::effect)?
     }
 
@@ -139,7 +139,8 @@ impl Shop {
         Ok(observed.value)
     }
 
-    /// The function as a tower service, for frameworks whose jobs or invocations are requests.
+    /// A tower service that ships an order once, for frameworks that pass a job or an invocation to a
+    /// service.
     pub(crate) fn service(&self) -> BoxCloneService<Order, Shipment, Error<ShipError>> {
         let is_final = |error: &Error<ShipError>| matches!(error, Error::Service(error) if error.is_final());
         let operation: Operation<ResultRules<Shipment, Error<ShipError>>> =
@@ -162,7 +163,7 @@ impl Shop {
         }
         self.ledger.add("effects", &order.id.to_string()).map_err(ShipError::effect)?;
         tokio::time::sleep(self.work).await;
-        // Random, so that every attempt has another parcel.
+        // The number is random, so that every attempt has another parcel.
         Ok(Shipment { parcel: format!("P{:016x}", rand::random::<u64>()) })
     }
 }

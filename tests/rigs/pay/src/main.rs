@@ -172,7 +172,7 @@ async fn pay_once(options: &Pay) -> (u8, Value) {
             });
             (0, paid)
         }
-        // Rounded up, so that sleeping exactly that long is enough.
+        // The time is rounded up, so that a sleep of exactly this time is long enough.
         Err(PayError::Idem(idem::Error::InFlight { retry_after, .. })) => {
             let millis = u64::try_from(retry_after.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
             (75, json!({ "outcome": "in_flight", "retry_after_ms": millis }))

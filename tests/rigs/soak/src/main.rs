@@ -52,7 +52,7 @@ use serde_json::json;
 
 use crate::worker::{Window, connected, unix_millis};
 
-/// The lease at pace 1.
+/// The lease, before it is multiplied by `--pace`.
 const LEASE: Duration = Duration::from_millis(400);
 
 /// How many calls a worker makes at once.

@@ -27,8 +27,8 @@ pub(crate) const fn is_careful(key: u32) -> bool {
     key.is_multiple_of(CAREFUL)
 }
 
-/// The other keys that are multiples of this number use `run_detached`: the body continues without its
-/// caller.
+/// Keys that are multiples of this number, but not of `CAREFUL`, use `run_detached`: their bodies continue
+/// without their callers.
 const DETACHED: u32 = 3;
 
 /// Why a call has no answer.
@@ -105,7 +105,7 @@ pub(crate) const ANSWERS: &str = "answers";
 /// SIGTERM.
 pub(crate) const ENDS: &str = "ends";
 
-/// The store and the files that the processes share, and the times.
+/// The store and the files that the processes share, and two durations.
 pub(crate) struct Shared {
     store: DynStore,
     pub(crate) ledger: Ledger,
@@ -225,7 +225,8 @@ pub(crate) async fn worker(
     // Bodies panic on purpose, so panics are not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let mut shared = connected(folder, store, window.pace).await?;
-    // Shorter than some outages of the store, so that some results are recorded after their calls return.
+    // This time is shorter than some outages of the store. So some results are recorded only after their
+    // calls have returned.
     shared.patience = shared.lease;
     let rates = Rates::none().fail_before(0.005).fail_after(0.01).apply_late(0.005);
     let faulty = FaultStore::seeded(shared.store, seed ^ name, rates);
@@ -274,7 +275,7 @@ async fn calls(shared: &Arc<Shared>, window: &Window, mut random: SmallRng) -> i
         };
         shared.ledger.add(ANSWERS, &line)?;
         if line.contains(" store ") {
-            // The store is down. The pause keeps these answers from filling the log.
+            // While the store is down, calls fail fast. This pause keeps their answers from filling the log.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

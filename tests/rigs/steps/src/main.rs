@@ -236,7 +236,7 @@ struct Report {
     acknowledged: usize,
     /// How often a step's effect was repeated. A step may run more than once before it is recorded.
     repeated: usize,
-    /// Steps whose recorded value a later worker got.
+    /// How often a worker got a step's value that an earlier worker had acknowledged.
     resumed: usize,
     violations: Vec<String>,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use idem_test_servers as start;
 
-/// Longer than the lease of the soak's workers at pace 1.
+/// Longer than the lease of the soak's workers, which is 400 ms without the option `--pace`.
 const LONGER_THAN_A_LEASE: Duration = Duration::from_millis(500);
 
 /// With `false`, kills a server or disturbs it in another way; with `true`, ends the disturbance.
@@ -125,7 +125,8 @@ impl Servers {
             "dynamodb" => {
                 let mut aws = start::Aws::start();
                 let url = format!("dynamodb://127.0.0.1:{}/soak", aws.server().port());
-                // The emulator keeps everything in memory, so it is stopped, not killed.
+                // The emulator keeps everything in memory and would lose it by a kill, so it is only stopped
+                // for a while.
                 ("dynamodb", url, switched(move |on| pause(aws.server(), on)))
             }
             // The URL of a store that runs already.

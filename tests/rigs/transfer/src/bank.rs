@@ -10,13 +10,12 @@ use sqlx::{AssertSqlSafe, Executor as _, MySqlPool, PgPool, Row as _};
 
 use crate::{ACCOUNTS, BALANCE, Failure};
 
-/// A bank on PostgreSQL or MySQL.
 pub(crate) enum Bank {
     Postgres(OnPostgres),
     MySql(OnMySql),
 }
 
-/// A schema of PostgreSQL.
+/// A bank in a schema of PostgreSQL.
 pub(crate) struct OnPostgres {
     pub(crate) pool: PgPool,
     /// The schema of the bank's tables. Statements name it, because clients behind a pooler share sessions,
@@ -26,7 +25,7 @@ pub(crate) struct OnPostgres {
     pub(crate) outbox: Outbox,
 }
 
-/// A database of MySQL, which has no outbox.
+/// A bank in a database of MySQL, which has no outbox.
 pub(crate) struct OnMySql {
     pub(crate) pool: MySqlPool,
     pub(crate) schema: String,

@@ -32,10 +32,10 @@ impl Driver {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The additional settings of `PgBouncer` for this driver. `None` if the driver does not work through
-    /// every pooler: it needs a pooler that supports named statements, as `PgBouncer` does since 1.21. SeaORM
-    /// names all its statements, so sessions must forget the names after each transaction. diesel-async names
-    /// statements outside of transactions too.
+    /// The additional settings of `PgBouncer` for this driver; `None` if the driver does not work through
+    /// every pooler. SeaORM names all its statements, so sessions must forget the names after each
+    /// transaction. diesel-async names statements outside of transactions, too. So it needs a pooler that
+    /// supports named statements, as `PgBouncer` does since 1.21.
     pub(crate) const fn settings_of_the_pooler(self) -> Option<&'static str> {
         match self {
             Self::Sqlx | Self::TokioPostgres => Some(""),
@@ -146,7 +146,6 @@ impl Accounts for MySqlConnection {
     }
 }
 
-/// A worker's connection.
 pub(crate) enum Connection {
     Sqlx(PgPool),
     MySql(MySqlPool),

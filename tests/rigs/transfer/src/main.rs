@@ -143,7 +143,7 @@ async fn transfer_on_mysql(
 /// Writes a transfer, or fails halfway. Returns its number among the sending account's transfers.
 async fn move_money(schema: &str, tx: &mut impl Accounts, transfer: Transfer) -> Result<i64, TransferError> {
     let Transfer { id, from, to, amount } = transfer;
-    // Always in the same order, so that two transfers cannot deadlock.
+    // The accounts are changed in the order of their numbers, so that two transfers cannot deadlock.
     let mut moves = [(from, -amount), (to, amount)];
     moves.sort_unstable();
     let mut which = 0_i64;

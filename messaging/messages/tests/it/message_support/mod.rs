@@ -63,7 +63,7 @@ pub enum Failing {
 
 pub struct Message {
     pub order: String,
-    /// How its call ends: see [`Shop::ship`].
+    /// How the message's call ends: see [`Shop::ship`].
     pub what: String,
     pub group: Option<String>,
     broker: Broker,
@@ -100,12 +100,12 @@ impl Broker {
         stream::iter(self.messages(texts)).chain(stream::pending())
     }
 
-    /// Makes the broker fail at each request with this text.
+    /// Makes each request fail whose text is `what`.
     pub fn fail(&self, what: &str, failing: Failing) {
         self.failing.borrow_mut().insert(what.to_owned(), failing);
     }
 
-    /// Makes the broker answer this request normally again.
+    /// Makes the requests with the text `what` succeed again.
     pub fn heal(&self, what: &str) {
         self.failing.borrow_mut().remove(what);
     }

@@ -19,8 +19,8 @@ pub use sqs::{OnLambda, OnSqs};
 
 use crate::{Failure, Order, Shop};
 
-/// A dead letter that has no headers, so its body decides its reason: `terminal` if the message can never be
-/// handled.
+/// Describes a dead letter that has no headers. Its body decides its reason: `terminal` if the message can
+/// never be handled.
 fn letter(body: &[u8]) -> StoredLetter {
     let is_healthy = Order::parse(body).is_ok_and(|order| order.pieces > 0);
     StoredLetter::read("", |_| (!is_healthy).then(|| "terminal".to_owned()))
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name.
+    /// The name on the command line.
     pub fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }

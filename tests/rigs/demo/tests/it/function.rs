@@ -33,8 +33,8 @@ impl Runtime {
         let given = Arc::new(Mutex::new(given));
         let next = async move || {
             let order: Order = given.lock().await.recv().await.unwrap();
-            // A new id for each invocation, as when a client sends an event again. (If Lambda itself repeats
-            // an asynchronous invocation, the id stays the same.)
+            // Each invocation has a new id, as if a client had sent the event again. If Lambda itself
+            // repeated an asynchronous invocation, the id would stay the same.
             let id = format!("{:032x}", rand::random::<u128>());
             let head = [
                 ("lambda-runtime-aws-request-id", id),

@@ -17,7 +17,7 @@ impl Shop {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The URL of its database.
+    /// The URL of the database.
     pub(crate) fn sqlite(&self) -> String {
         format!("sqlite:{}", self.folder.path().join("idem.db").display())
     }
