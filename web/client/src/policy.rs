@@ -121,8 +121,7 @@ impl Policy {
         self
     }
 
-    /// Whether this error is a reason to send the request again. `default` is the answer if the policy has no
-    /// function.
+    /// This error is a reason to send the request again. Returns `default` if `retry_error` is not set.
     pub(crate) fn is_broken(&self, error: &(dyn Error + 'static), default: bool) -> bool {
         self.retry_error.map_or(default, |is_broken| is_broken(error))
     }
@@ -197,7 +196,8 @@ mod tests {
         for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
             assert_eq!(of(status, None, None), Verdict::Final, "{status}");
         }
-        // Waiting does not help if the request is wrong, whatever the server says.
+        // A 422 says that the request is wrong. So the request is not sent again, even if the server sends
+        // `Retry-After`.
         assert_eq!(of(422, Some("1"), None), Verdict::Final);
     }
 

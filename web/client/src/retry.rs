@@ -83,7 +83,7 @@ impl<'a> Retrying<'a> {
     }
 
     /// The pause after an attempt; `None` if no further attempt is allowed. `so_far` is the time since the
-    /// first attempt began, `not_before` the pause that the server asks for.
+    /// first attempt began. `not_before` is the pause that the server asks for.
     fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
         self.attempts += 1;
         let patience_left = self.policy.patience.saturating_sub(so_far);

@@ -77,7 +77,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
     assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
     assert_eq!(heir.executions().await, 0);
-    // The test needs this sleep, because it checks that one call takes over after the lease.
+    // The lease ends during this sleep. Then exactly one of the ten requests takes over.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let answers = join_all((0..10).map(|_| heir.ask(&request))).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:#?}");
