@@ -89,10 +89,11 @@ impl Policy {
         self
     }
 
-    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It
-    /// reads every answer whole, except for `text/event-stream`, so that it can send a request again if the
-    /// body of the answer breaks off. A larger answer is returned unread if the server declares its
-    /// length; otherwise it is an error.
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. The
+    /// middleware reads the whole body of every answer except a `text/event-stream`. So if a body breaks off,
+    /// the middleware can send the request again. If an answer is larger than this limit and the server
+    /// declares its length, the answer is returned unread. If the server does not declare the length, the
+    /// larger answer is an error.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
