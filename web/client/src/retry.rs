@@ -28,7 +28,8 @@ pub(crate) fn missing_header(
     if headers.contains_key(&policy.header) {
         return Ok(None);
     }
-    // User and password are left out, because they are secret and may change between two attempts of a body.
+    // User and password are left out, because they are secret, and because they may differ when an idempotent
+    // body runs again.
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let key = Key::of(extensions.get::<Key>(), &format!("{method} {host}{path}"));
     Ok(Some((policy.header.clone(), key::header(&key)?)))
