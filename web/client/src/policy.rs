@@ -73,8 +73,8 @@ impl Policy {
     }
 
     /// How long after its first attempt a request may be sent again; 120 s unless set. If the next pause
-    /// would end later, the client does not wait but returns the last answer or error, even if a
-    /// `Retry-After` asks for that pause.
+    /// would end after that time, the client does not wait. Instead, it returns the last answer or error,
+    /// even if a `Retry-After` asks for that pause.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

@@ -10,7 +10,7 @@ use idem_test_servers::{Postgres, Redis};
 
 use crate::{PAYMENT, Payments};
 
-/// The framework. `main.rs` includes this file as one module for each framework, with the framework's name.
+/// The framework's name. `main.rs` includes this file once for each framework, as a module with that name.
 fn framework() -> &'static str {
     module_path!().rsplit("::").next().unwrap()
 }
@@ -25,7 +25,8 @@ fn sqlite() -> Shared {
     (url, Box::new(folder))
 }
 
-/// Stores of three kinds, but for actix-web only one store, because its adapter does not depend on the store.
+/// Stores of three kinds. For actix-web one store is enough, because its adapter does not depend on the
+/// store.
 fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite()];
