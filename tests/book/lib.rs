@@ -1,5 +1,6 @@
-//! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with code is missing
-//! here. A page is left out if its code is a whole program in a package of its own.
+//! The code in the pages of the book, as doc tests. `scripts/links` fails if a page with Rust code is missing
+//! here. Code that a page shows from a file of this repository does not count, because that file is compiled
+//! as a part of its own package.
 
 macro_rules! pages {
     ($($name:ident $path:literal)*) => {$(

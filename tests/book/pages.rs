@@ -75,7 +75,7 @@ fn the_page_of_events_has_every_event_and_every_metric() {
     let (events, shipped) = (page("events.md"), shipped());
     let calls = fs::read_to_string(root().join("idem-runtime/src/engine/report.rs")).unwrap();
     let mut names = between(&shipped, "event = \"", "\"");
-    // Finds `Level::DEBUG, "claimed"`, also if it is written over two lines.
+    // Finds `Level::DEBUG, "claimed"`, even if a line break follows the comma.
     let of_calls = calls.split("Level::").filter_map(|rest| {
         let name = rest.split_once(',')?.1.trim_start().strip_prefix('"')?;
         name.split_once('"').map(|(name, _)| name)

@@ -132,7 +132,8 @@ fn place(answer: &Answer) -> String {
     answer.text("location").unwrap().to_owned()
 }
 
-/// Whether the answer to a request is the same as the answer at the location of its operation.
+/// `answer`, to a repeated request, is a replay. It equals `end`, the answer at the location of the request's
+/// operation, except for the header `cache-control`.
 fn is_the_same(answer: &Answer, end: &Answer) -> bool {
     let mut end = end.clone();
     end.headers.retain(|(name, _)| name != "cache-control");

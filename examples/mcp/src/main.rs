@@ -3,8 +3,8 @@
 //!
 //! Agents repeat tool calls: the client repeats a call after a timeout or a lost connection, and the model
 //! repeats a call after an error that it read. The key is an argument of the tool, `request_id`, because the
-//! arguments are what the model itself repeats. The id of the JSON-RPC request cannot be the key, because it
-//! is new for each request and starts again with each connection. A value in `_meta` cannot be the key
+//! arguments are what the model itself repeats. The id of the JSON-RPC request cannot be the key: each
+//! request has a new id, and the ids begin again with each connection. A value in `_meta` cannot be the key
 //! either, because the client sets `_meta`, and the model does not see it.
 
 use std::fs::File;

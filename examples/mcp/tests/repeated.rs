@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// How long the test waits for an answer at most. Also the latency of the payment service whose server is
-/// killed before it can answer.
+/// How long the test waits for an answer at most. Also how long the payment service of the first MCP server
+/// takes to answer: that server is killed before the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Starts a server, whose payment service answers after `latency`, and a client of the server.

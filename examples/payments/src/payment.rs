@@ -27,13 +27,11 @@ impl Executions {
         *self.counts().entry(route).or_default() += 1;
     }
 
-    /// Answers with the counts.
     pub(crate) fn show(&self) -> Answer {
         let counts = json!({ "executions": *self.counts() }).to_string();
         Answer::new(200, Some("application/json"), counts)
     }
 
-    /// Sets all counts to zero.
     pub(crate) fn forget(&self) -> Answer {
         self.counts().clear();
         Answer::new(204, None, "")

@@ -42,8 +42,8 @@ pub struct Message {
 }
 
 impl Group {
-    /// Creates the group if it is missing, and returns its messages: first the messages of silent workers,
-    /// then new messages.
+    /// Creates the group if it is missing, and returns its messages: first the messages that no worker has
+    /// renewed for [`IDLE`], then new messages.
     ///
     /// # Errors
     ///
@@ -124,8 +124,8 @@ impl Message {
     /// Sets the message's idle time. The group delivers the message again when its idle time reaches
     /// [`IDLE`].
     async fn silent_for(&self, idle: Duration) -> RedisResult<()> {
-        // This also takes back a message that went to another worker while this worker was silent. Then both
-        // workers handle the message, and both get the same result.
+        // This also takes back a message that went to another worker because this worker did not renew it.
+        // Then both workers handle the message, and both get the same result.
         let options = StreamClaimOptions::default().idle(millis(idle)).with_justid();
         let Group { stream, group, worker } = &self.of;
         let ids = [&self.entry.id];

@@ -41,8 +41,9 @@ fn a_killed_workers_orders_go_to_the_next_and_a_message_that_is_no_order_is_set_
     drop(first);
     let second = worker(&url, 0);
     until("all is done", || left(&mut redis) == 0);
-    // An effect and its result are not committed together. The killed worker made both effects and recorded
-    // no result, so the second worker made both effects again. The third message is a replay.
+    // The killed worker made the effects of orders 1 and 2, and recorded no result, because an effect and its
+    // result are not committed together. So the second worker made both effects again. The third message
+    // repeats order 1, so it gets the recorded result and has no effect.
     let mut shipped = effects(&mut redis);
     shipped.sort();
     assert_eq!(shipped, ["1", "1", "2", "2"]);

@@ -145,8 +145,8 @@ impl Slow {
     }
 }
 
-/// Whether a repeated request is a replay. Both responses must have the same status, and a replay must also
-/// have the same body.
+/// Sends the request twice, and returns whether the second response is a replay. Both responses must have the
+/// same status, and a replay must also have the same body.
 pub(crate) async fn is_kept(server: &Server, request: Request) -> bool {
     let (first, again) = (server.ask(request.clone()).await, server.ask(request).await);
     assert!(!first.is_replay() && first.status == again.status, "{first:?} {again:?}");

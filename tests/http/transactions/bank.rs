@@ -25,7 +25,7 @@ pub(crate) const LIMIT: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Refuses(StatusCode),
-    /// Answers like a gRPC method that failed, with a status that is kept.
+    /// Answers like a gRPC method that failed, with `Recording::Keep`.
     FailsInGrpc,
     Panics,
     BreaksOff,

@@ -45,7 +45,7 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
     let duplicates: Vec<_> =
         (0..20).map(|_| tokio::spawn(request("k").ask_at(bank.server.address))).collect();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    // The first request uses one connection, and no duplicate uses the other.
+    // The pool has two connections: the first request uses one, and no duplicate uses the other.
     eventually("one connection is free", || D::in_use(&bank.pool) == 1).await;
     assert_is_receipt(&bank.server.ask(request("another")).await, false);
     bank.app.goes_on.notify_one();
@@ -59,8 +59,8 @@ pub(crate) async fn duplicates_that_wait_use_no_connection_of_a_pool_of_two<D: D
 pub(crate) async fn a_handler_that_fails_or_cannot_be_recorded_leaves_nothing_and_the_same_request_runs_at_once<
     D: Database,
 >() {
-    // After a panic, the key and its connection become free only a moment after the answer. So the requests
-    // of this case wait for the key.
+    // After a panic, the transaction ends only a moment after the answer. Until then, its key is in flight
+    // and its connection is in use. So the requests of this case wait for the key.
     let bank = Bank::<D>::with(4, |builder| builder).await;
     for (number, (then, status, words)) in [
         (Then::Refuses(StatusCode::SERVICE_UNAVAILABLE), 503, "refused"),
@@ -173,7 +173,7 @@ pub(crate) async fn a_transaction_that_a_handler_leaves_behind_is_not_committed<
     bank.then(Then::LeavesItBehind);
     assert_eq!(bank.server.ask(request("k")).await.problem(), "store-unavailable");
     assert_eq!(bank.committed(), (0, 0));
-    // The key stays claimed until the connection of the transaction is gone.
+    // The key stays claimed until the transaction that the handler left behind is dropped.
     assert_eq!(bank.server.ask(request("k")).await.problem(), "in-flight");
     drop(bank.app.left_behind.lock().unwrap().take());
     eventually("its connection is back", || D::in_use(&bank.pool) == 0).await;

@@ -11,7 +11,7 @@ use sqlx::mysql::{MySqlPool, MySqlPoolOptions, MySqlTransaction};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions, PgTransaction};
 use sqlx::{AssertSqlSafe, Executor as _};
 
-/// The transactions of a database's pool.
+/// The type of the transactions of a database's pool.
 pub(crate) type TransactionOf<D> =
     <<D as Database>::Pool as TransactionPool<<D as Database>::Store>>::Transaction;
 

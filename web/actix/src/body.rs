@@ -41,7 +41,6 @@ where
     Body::new(StreamBody::new(stream::poll_fn(move |cx| received.poll_recv(cx))))
 }
 
-/// The body of a handler's response.
 pub(crate) fn of_response<B: MessageBody + 'static>(body: B) -> Body {
     if body.size() == BodySize::None {
         return Body::from(Bytes::new());

@@ -70,7 +70,7 @@ pub(crate) fn response_of<B: MessageBody + 'static>(
     Ok((head, response.map(|()| of_response(body))))
 }
 
-/// The response to the client if its handler answered with this head. Middleware outside sees the handler's
+/// The response to the client if the handler answered with this head. Middleware outside sees the handler's
 /// error and extensions, unless the response is a problem or comes from another attempt.
 pub(crate) fn answered(head: HttpResponse<()>, response: Response<Body>) -> HttpResponse {
     let is_replayed = response.extensions().get().is_some_and(Outcome::is_replayed);

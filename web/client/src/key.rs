@@ -34,8 +34,8 @@ impl Key {
     pub fn derived<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
-            // Each part is preceded by its length, so that two different lists of parts give the hash
-            // different input.
+            // Each part is preceded by its length. Without the lengths, `["a", "bc"]` and `["ab", "c"]` would
+            // have the same hash.
             let part = part.as_ref().as_bytes();
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);

@@ -73,8 +73,8 @@ impl Policy {
     }
 
     /// How long after its first attempt a request may be sent again; 120 s unless set. If the next pause
-    /// would end later, the client does not wait but returns the last answer or error, even if a
-    /// `Retry-After` asks for that pause.
+    /// would end after that time, the client does not wait. Instead, it returns the last answer or error,
+    /// even if a `Retry-After` asks for that pause.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -89,10 +89,11 @@ impl Policy {
         self
     }
 
-    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. It
-    /// reads every answer whole, except for `text/event-stream`, so that it can send a request again if the
-    /// body of the answer breaks off. A larger answer is returned unread if the server declares its
-    /// length; otherwise it is an error.
+    /// The largest answer that the middleware for reqwest reads into memory, in bytes; 8 MiB unless set. The
+    /// middleware reads the whole body of every answer except a `text/event-stream`. So if a body breaks off,
+    /// the middleware can send the request again. If an answer is larger than this limit and the server
+    /// declares its length, the answer is returned unread. If the server does not declare the length, the
+    /// larger answer is an error.
     #[must_use]
     pub const fn max_answer_bytes(mut self, bytes: usize) -> Self {
         self.max_answer_bytes = bytes;
@@ -121,8 +122,7 @@ impl Policy {
         self
     }
 
-    /// Whether this error is a reason to send the request again. `default` is the answer if the policy has no
-    /// function.
+    /// This error is a reason to send the request again. Returns `default` if `retry_error` is not set.
     pub(crate) fn is_broken(&self, error: &(dyn Error + 'static), default: bool) -> bool {
         self.retry_error.map_or(default, |is_broken| is_broken(error))
     }
@@ -197,7 +197,8 @@ mod tests {
         for status in [200, 201, 302, 400, 401, 402, 404, 409, 413, 422, 501, 505] {
             assert_eq!(of(status, None, None), Verdict::Final, "{status}");
         }
-        // Waiting does not help if the request is wrong, whatever the server says.
+        // A 422 says that the request is wrong. So the request is not sent again, even if the server sends
+        // `Retry-After`.
         assert_eq!(of(422, Some("1"), None), Verdict::Final);
     }
 

@@ -13,10 +13,10 @@ use tokio::time::{sleep, timeout};
 use crate::Policy;
 use crate::retry::{Retrying, covers, is_refused_by_tls, missing_header};
 
-/// Sends a key with each `POST`, each `PATCH` and each other request with a [`Key`](crate::Key) among its
-/// extensions. If such a request already has the header of the key, that key is sent. Repeats these requests
-/// until there is a final answer. Pass it to `reqwest_middleware::ClientBuilder::with`. See the
-/// [crate](crate).
+/// Sets the header of the key on each `POST`, each `PATCH` and each other request that has a
+/// [`Key`](crate::Key) among its extensions. If such a request already has this header, the header stays
+/// unchanged. Repeats these requests until there is a final answer. Pass this middleware to
+/// `reqwest_middleware::ClientBuilder::with`. See the [crate](crate).
 ///
 /// Add it before middleware that must see every attempt, such as tracing and signatures. It replaces
 /// reqwest-retry.

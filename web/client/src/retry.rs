@@ -28,7 +28,8 @@ pub(crate) fn missing_header(
     if headers.contains_key(&policy.header) {
         return Ok(None);
     }
-    // User and password are left out, because they are secret and may change between two attempts of a body.
+    // User and password are left out, because they are secret, and because they may differ when an idempotent
+    // body runs again.
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let key = Key::of(extensions.get::<Key>(), &format!("{method} {host}{path}"));
     Ok(Some((policy.header.clone(), key::header(&key)?)))
@@ -83,7 +84,7 @@ impl<'a> Retrying<'a> {
     }
 
     /// The pause after an attempt; `None` if no further attempt is allowed. `so_far` is the time since the
-    /// first attempt began, `not_before` the pause that the server asks for.
+    /// first attempt began. `not_before` is the pause that the server asks for.
     fn pause(&mut self, so_far: Duration, not_before: Option<Duration>) -> Option<Duration> {
         self.attempts += 1;
         let patience_left = self.policy.patience.saturating_sub(so_far);

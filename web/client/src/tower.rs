@@ -63,9 +63,9 @@ impl<S> Layer<S> for IdempotencyClientLayer {
     }
 }
 
-/// A client that sends a key with each `POST`, each `PATCH` and each other request with a [`Key`](crate::Key)
-/// among its extensions. If such a request already has the header of the key, that key is sent. The client
-/// repeats these requests until there is a final answer. See the [crate](crate).
+/// A client that sets the header of the key on each `POST`, each `PATCH` and each other request that has a
+/// [`Key`](crate::Key) among its extensions. If such a request already has this header, the header stays
+/// unchanged. The client repeats these requests until there is a final answer. See the [crate](crate).
 ///
 /// Every error of the inner client counts as a broken connection, unless it comes from a certificate or
 /// [`Policy::retry_error`] decides otherwise.

@@ -46,7 +46,7 @@ pub struct Builder<St> {
     fail_open: bool,
     /// Whether `tenant` or `shared_by_all_clients` was called.
     is_tenancy_set: bool,
-    /// The text of the configuration error for an invalid documentation URI.
+    /// If the URI for `documentation` is invalid: the text of the error that `build` returns.
     fault: Option<&'static str>,
 }
 
@@ -223,7 +223,8 @@ impl<St: Store> Builder<St> {
     /// Sets the function that decides by a response's head what to do with the response. A handler's own
     /// [`Recording`] takes precedence. If the function returns `None`, or is not set, the status decides.
     /// Responses with 401, 403, 407, 408, 425, 429, 5xx or a status of [`forget_status`](Self::forget_status)
-    /// are not kept. Failures of gRPC (`grpc-status`) are not kept either. All other responses are kept.
+    /// are not kept. Failures of gRPC (`grpc-status`) are not kept either. All other responses are kept,
+    /// unless they stream or are too large.
     ///
     /// ```
     /// use http::StatusCode;

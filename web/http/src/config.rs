@@ -110,10 +110,10 @@ impl<St> Config<St> {
     }
 
     /// The default decision, which depends on the status. A status of `forget_status` deletes the record, and
-    /// a failure of gRPC releases the key. Otherwise, a final response is kept. A response is not final if
-    /// the client must authenticate (401, 403, 407) or retry (425, 429), or if the server failed (5xx). A 408
-    /// or 504 says that a timeout interrupted the handler. With `OnCrash::InDoubt`, every other 5xx counts as
-    /// such an interruption, too.
+    /// a failure of gRPC releases the key. A 408 or 504 counts as a crash, because a timeout interrupted the
+    /// handler. The key is released if the client must authenticate (401, 403, 407) or retry (425, 429), or
+    /// if the server failed (any other 5xx). With `OnCrash::InDoubt`, every 5xx counts as a crash instead.
+    /// All other responses are kept.
     fn recording_by_status(&self, response: &response::Parts) -> Recording {
         match response.status.as_u16() {
             _ if self.forgotten.contains(&response.status) => Recording::Forget,

@@ -30,8 +30,8 @@ type Route = Arc<dyn Fn(&Parts) -> String + Send + Sync>;
 /// the path that the client sent, even if a `Router::nest` has removed a prefix. In a JSON body
 /// (`application/json`, `+json`), white space and the order of members do not matter under three conditions.
 /// The JSON is unambiguous (no two members of one name, no lone surrogate). All its numbers are integers of
-/// 64 bits. It has at most 50,000 values. For a `multipart/*` body, the parts count, but not the boundary.
-/// For any other body, the bytes count.
+/// 64 bits, unless [`without_member`](Self::without_member) is used. It has at most 50,000 values. For a
+/// `multipart/*` body, the parts count, but not the boundary. For any other body, the bytes count.
 ///
 /// ```
 /// use idem::http::RequestFingerprint;

@@ -23,9 +23,9 @@ const NUMBER: &str = "$serde_json::private::Number";
 /// an integer of 64 bits, or could be read in two ways. There are two ways to read it if an object has two
 /// members of one name or the member [`NUMBER`], or if a text has a lone surrogate.
 ///
-/// If `left_out` names a member, other numbers are allowed, too. Otherwise a member could not be left out of
-/// a body that has a fraction. The other numbers are read as doubles, so two different numbers may become the
-/// same double.
+/// Exception: if `left_out` is not empty, all numbers are allowed, because otherwise no member could be left
+/// out of a body that has a fraction. Numbers that are not integers of 64 bits are then read as doubles, so
+/// two different numbers may become the same double.
 pub(super) fn canonical(body: &[u8], left_out: &[String]) -> Option<Vec<u8>> {
     let mut traits = Traits { values_left: MOST_VALUES, has_doubles: false };
     let mut json = serde_json::Deserializer::from_slice(body);

@@ -77,8 +77,9 @@
 //!
 //! ## misconfigured
 //!
-//! Status 500. The layer's settings cannot work, the server cannot read its records, or a function of the
-//! settings that runs before the handler panicked. Nothing was processed.
+//! Status 500. The layer's settings cannot work, or the server cannot read its records. Or a function in the
+//! settings, such as the function of [`tenant`](Builder::tenant), panicked before the handler began. Nothing
+//! was processed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Only tests may panic or print.

@@ -119,8 +119,8 @@ pub(super) fn is_path(path: &str) -> bool {
 ///
 /// # Cancellation
 ///
-/// Only four things end the work: its own end, `handler_timeout`, the loss of its lease and the end of its
-/// process.
+/// The work continues when the client has gone away. Only `handler_timeout`, the loss of its lease and the
+/// end of its process can stop the work.
 #[derive(Clone)]
 pub struct LongOperation {
     location: HeaderValue,

@@ -85,8 +85,8 @@ impl<St: Store, B> Service<Request<B>> for OperationStatus<St> {
             let answer = config.status(&head).await;
             Ok(answer.unwrap_or_else(|state| match state.problem() {
                 Problem::StoreUnavailable | Problem::Misconfigured => config.refuse(&state),
-                // Emits no event. If the operation ended while its process lived, the layer reported the end
-                // then.
+                // This answer emits no event. If the operation ended while its process lived, the layer
+                // reported the end at that time.
                 _ => config.documentation.response(&state).map(Body::from),
             }))
         })

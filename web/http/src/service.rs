@@ -18,9 +18,9 @@ use idem_core::Store;
 /// client has gone away. A handler that was started under a key still continues, unless it is in a
 /// transaction.
 ///
-/// If a response is recorded or replayed, it has an [`Outcome`](idem_runtime::Outcome) as an extension, for
-/// services outside this one. Outside a transaction, a response that could not be recorded has one, too. The
-/// `Outcome` of a replay says which attempt made the response, and when.
+/// A response that was recorded or replayed has an [`Outcome`](idem_runtime::Outcome) as an extension, for
+/// services outside this service. Outside a transaction, a response that could not be recorded also has an
+/// `Outcome`. The `Outcome` of a replay says which attempt made the response, and when.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S, St> {
     pub(super) inner: S,

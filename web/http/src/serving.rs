@@ -88,9 +88,9 @@ fn is_too_large<St: Store>(config: &Config<St>, bytes: &Bytes) -> bool {
     config.store.max_result_bytes().is_some_and(|limit| bytes.len() > limit)
 }
 
-/// Whether a response has as many bytes as its `Content-Length` says, if it has this header. A response that
-/// never has a body passes, too: its header gives the length of a body that is not sent (RFC 9110, section
-/// 8.6).
+/// The response has as many bytes as its `Content-Length` says, or does not have this header. An empty
+/// response to a `HEAD`, or with the status 204 or 304, also passes: its header gives the length of a body
+/// that is not sent (RFC 9110, section 8.6).
 fn is_as_long_as_said(method: &Method, response: &Parts, length: usize) -> bool {
     let bodiless = method == Method::HEAD
         || matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

@@ -171,8 +171,8 @@ where
         }
     }
 
-    /// Finds the call of this owner before the call ends. The key stays busy in this process until the
-    /// returned guard is dropped.
+    /// The running call of this owner, which is about to end. The key stays in flight in this process until
+    /// the returned guard is dropped.
     fn ending(
         &self,
         key: &RecordKey,

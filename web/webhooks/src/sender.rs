@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::signature::{Claims, Scheme, matches};
 
-/// The largest difference between a signature's time and now.
+/// The default limit of the difference between a signature's time and now.
 const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// A sender of deliveries: the scheme of its signatures, and its secrets.

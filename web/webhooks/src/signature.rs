@@ -43,7 +43,8 @@ pub(crate) struct Claims<'h> {
 }
 
 impl<'h> Claims<'h> {
-    /// `None` if a header is missing or malformed.
+    /// `None` if a header is missing or malformed. With Standard Webhooks and Stripe, a header can have
+    /// several signatures. Malformed ones are left out, so `signatures` may be empty.
     pub(crate) fn read(scheme: Scheme, headers: &'h HeaderMap) -> Option<Self> {
         let header = |name: &str| headers.get(name)?.to_str().ok();
         let (id, seconds, signatures): (_, _, Vec<_>) = match scheme {

@@ -10,7 +10,7 @@ use idem_test_servers::{Postgres, Redis};
 
 use crate::{PAYMENT, Payments};
 
-/// The framework. `main.rs` includes this file as one module for each framework, with the framework's name.
+/// The framework's name. `main.rs` includes this file once for each framework, as a module with that name.
 fn framework() -> &'static str {
     module_path!().rsplit("::").next().unwrap()
 }
@@ -25,7 +25,8 @@ fn sqlite() -> Shared {
     (url, Box::new(folder))
 }
 
-/// Stores of three kinds, but for actix-web only one store, because its adapter does not depend on the store.
+/// Stores of three kinds. For actix-web one store is enough, because its adapter does not depend on the
+/// store.
 fn stores() -> Vec<Shared> {
     if framework() == "actix" {
         return vec![sqlite()];
@@ -77,7 +78,7 @@ async fn a_server_killed_in_mid_handler_keeps_its_key_until_the_lease_ends_and_t
     assert_eq!((refused.status, refused.problem()), (409, "in-flight".into()));
     assert!((1..=2).contains(&refused.retry_after()), "{refused:?}");
     assert_eq!(heir.executions().await, 0);
-    // The test needs this sleep, because it checks that one call takes over after the lease.
+    // The lease ends during this sleep. Then exactly one of the ten requests takes over.
     tokio::time::sleep(Duration::from_secs(6)).await;
     let answers = join_all((0..10).map(|_| heir.ask(&request))).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1, "{answers:#?}");

@@ -79,7 +79,7 @@ async fn one_key_is_kept_over_broken_connections_timeouts_and_refusals() {
     assert!(keys.iter().all(|key| *key == keys[0]) && keys[0].len() == 34, "{keys:?}");
 }
 
-/// A service that answers 503 at first, then fails once to become ready, and then answers 200.
+/// A service that answers 503 at first. Then its `poll_ready` fails once. After that, it answers 200.
 #[derive(Clone)]
 struct Recovers(Arc<Mutex<u32>>);
 

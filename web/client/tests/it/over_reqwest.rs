@@ -105,8 +105,8 @@ async fn an_answer_that_is_larger_than_the_limit_is_not_read_into_memory() {
     let policy = || quick().max_answer_bytes(4);
     let (fits, _) = server("HTTP/1.1 200 x\r\ncontent-length: 4\r\n\r\nabcd".into()).await;
     assert_eq!(post(policy(), false, &fits).await.0.unwrap().bytes().await.unwrap(), "abcd");
-    // If the server declares the length of a larger answer, the answer comes as a stream, so the program
-    // decides how to read it.
+    // If an answer is larger than the limit, and the server declares its length, the program gets the answer
+    // as a stream.
     let (large, _) = server("HTTP/1.1 200 x\r\ncontent-length: 5\r\n\r\nabcde".into()).await;
     assert_eq!(post(policy(), false, &large).await.0.unwrap().bytes().await.unwrap(), "abcde");
     let (endless, _) = server("HTTP/1.1 200 x\r\nconnection: close\r\n\r\nabcde".into()).await;

@@ -100,7 +100,7 @@ async fn an_error_that_says_nothing_of_the_call_is_in_doubt_where_the_policy_say
     pay(&server, payment("k", answering(Code::Unknown))).await.unwrap_err();
     let refused = pay(&server, payment("k", answering(Code::Unknown))).await.unwrap_err();
     assert_eq!((refused.code(), problem(&refused)), (Code::FailedPrecondition, Some("in-doubt")));
-    // The code `UNAVAILABLE` says that nothing was done.
+    // After `UNAVAILABLE` the key is free, because the code says that nothing was done.
     pay(&server, payment("free", answering(Code::Unavailable))).await.unwrap_err();
     let again = pay(&server, payment("free", answering(Code::Unavailable))).await.unwrap_err();
     assert_eq!((again.code(), problem(&again)), (Code::Unavailable, None));

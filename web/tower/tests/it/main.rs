@@ -31,7 +31,7 @@ impl Work {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// A service that handles one job at a time.
+    /// The idempotent service: a layer on `store` around a service that handles one job at a time.
     fn behind<St: Store>(
         &self,
         store: St,

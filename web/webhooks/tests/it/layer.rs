@@ -122,7 +122,7 @@ async fn what_the_sender_did_not_sign_reaches_no_handler() {
     assert_eq!(hook.send(changed).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() - 301, EVENT)).await.0, 401);
     assert_eq!(hook.send(stripe(SECRET, now() + 310, EVENT)).await.0, 401);
-    // The time `u64::MAX`, which no clock shows.
+    // These deliveries have the time `u64::MAX`, so even the right secret does not make them valid.
     for secret in ["another secret", SECRET] {
         assert_eq!(hook.send(stripe(secret, u64::MAX, EVENT)).await.0, 401);
     }
@@ -183,7 +183,7 @@ fn no_secret_is_shown_and_none_may_be_missing() {
 #[tokio::test]
 async fn a_delivery_whose_answer_is_too_large_to_keep_is_handled_once_and_answered_with_2xx_again() {
     let hook = Hook::padded(Sender::stripe([SECRET]).unwrap(), 2 << 20);
-    // Larger than the default limit of a delivery.
+    // This event is larger than the default limit of a delivery.
     let event = format!("{EVENT}{}", " ".repeat(3 << 20));
     for length in [2 << 20, 0] {
         let (status, text) = hook.send(stripe(SECRET, now(), &event)).await;
