@@ -14,6 +14,7 @@ mod dynamodb_support;
 #[path = "../../idem-runtime/tests/it/events.rs"]
 mod events;
 mod http_errors;
+mod injure;
 mod injury;
 mod keys;
 mod lease;
@@ -29,4 +30,6 @@ mod store_failures;
 mod store_sizes;
 mod support;
 mod transaction;
+mod twice;
+mod twice_http;
 mod waiting;

@@ -119,7 +119,7 @@ async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),
         Err(error) if is_missing(&error) => {
-            // A failure here cannot be reported anywhere.
+            // If standard error cannot be written to, this cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "idem: this database has no records, so there is no audit trail");
             Ok(None)
         }

@@ -52,9 +52,9 @@ pub(super) fn is_busy(error: &Error) -> bool {
 
 /// Whether a commit that failed with this error was certainly not applied.
 ///
-/// If another connection held a lock, nothing was written. A full disk refuses a frame of the log, at the
-/// latest the frame that commits the transaction. After any other error, such as a failed flush, the outcome
-/// is unknown.
+/// If another connection held a lock, nothing was written. If the disk is full, the frame that commits the
+/// transaction is not in the log, because this frame or an earlier one was refused. After any other error,
+/// such as a failed flush, the outcome is unknown.
 pub(super) fn is_certainly_not_committed(error: &Error) -> bool {
     is_busy(error) || matches!(code(error), Some(ErrorCode::DiskFull))
 }

@@ -604,9 +604,9 @@ impl State {
     fn check_asked(&mut self, operation: &OperationPlan, caller: &Site) {
         let requests = self.keys[caller.number].requests.get(&caller.process).copied().unwrap_or_default();
         let patience = Duration::from_millis(operation.store_timeout);
+        // Includes the time of a renewal, which `requests` does not count. If a claim is granted too late, the
+        // engine renews the lease first, and may refuse the call only then.
         let is_old = |at: Instant| at.elapsed() > patience + ANSWER_IS_OLD + AT_ONCE;
-        // If a claim is granted too late, the engine renews the lease first, and the renewal may take as long
-        // as a claim.
         if caller.way == Way::Run && requests.under_way == 0 && requests.answered.is_none_or(is_old) {
             self.violate(WAITED, format!("a call of key {} is refused by an old answer", caller.number));
         }

@@ -59,7 +59,7 @@ pub struct State {
     /// How many transactions began, and which are open.
     pub transactions: u64,
     pub open: BTreeSet<u64>,
-    /// Whether the sender of the request that is applied now has given up or died.
+    /// Whether the request that is being applied is late: its sender has given up or died.
     pub is_late: bool,
     pub history: Option<String>,
     started: Instant,

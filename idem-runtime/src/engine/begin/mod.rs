@@ -161,7 +161,7 @@ impl<S: Store> Attempt<S> {
         &self.context
     }
 
-    /// Runs a part of the work that is a future, as [`Operation::run`] runs a body:
+    /// Runs a future that is a part of the work, as [`Operation::run`] runs a body:
     /// [`context`](crate::context) and [`step`](crate::step) work in it, and the future is dropped when the
     /// claim is lost or the operation's [`timeout`](Operation::timeout) is over. Each call of `run` has the
     /// whole timeout.

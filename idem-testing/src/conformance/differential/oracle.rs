@@ -24,8 +24,8 @@ pub(super) struct Oracle {
     floors: HashMap<RecordKey, Fence>,
     exact: bool,
     /// The latest time that is known: the test's own time, or a later time in an adopted record, because the
-    /// store's real clock may be ahead. A time that is ahead by more than `TOLERANCE` does not count: it is
-    /// the end of a lease, of a lifetime or of a backoff.
+    /// store's real clock may be ahead. A time that is ahead by more than `tolerance()` does not count: it
+    /// is the end of a lease, of a lifetime or of a backoff.
     now: Timestamp,
 }
 

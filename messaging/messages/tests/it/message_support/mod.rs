@@ -30,8 +30,8 @@ pub enum Failure {
     Idem(#[from] Error),
 }
 
-/// A request that the broker got: the seconds since the broker's start, and the request with the order of its
-/// message.
+/// A request that the broker got: the seconds since the broker's start, and its text, such as `ack a1` for the
+/// message of the order `a1`.
 pub type Told = (u64, String);
 
 /// A broker in the test's own task, so it need not be `Send`.

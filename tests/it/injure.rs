@@ -143,7 +143,7 @@ async fn a_test_that_panics_everywhere(trial: Trial) {
 #[test]
 fn a_broken_test_prints_each_message_once() {
     let mut test = Command::new(std::env::current_exe().unwrap());
-    test.args(["--exact", "injury::a_test_that_panics_everywhere", "--nocapture"]);
+    test.args(["--exact", "injure::a_test_that_panics_everywhere", "--nocapture"]);
     let output = test.env("RUST_BACKTRACE", "0").output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success() && text[0].contains("1 passed"), "{}", text.concat());
@@ -152,9 +152,7 @@ fn a_broken_test_prints_each_message_once() {
     let broken = summary.matches("\n* ").count();
     assert!(broken > 1 && summary.matches("charged twice").count() == broken, "{summary}");
     assert!(summary.contains("\n* crash before at point "), "{summary}");
-    for part in
-        ["right: 1\n  at idem-testing/tests/it/injury.rs:", "another panic of the run: a task of the run"]
-    {
+    for part in ["right: 1\n  at tests/it/injure.rs:", "another panic of the run: a task of the run"] {
         assert_eq!(summary.matches(part).count(), 1, "{part}: {summary}");
     }
     // The hook prints the panics of threads that do not belong to the run.
