@@ -85,7 +85,7 @@ fn sentences_elsewhere_say_the_default_lease_that_the_runtime_has() {
         ("docs/tutorial.md", "worker's lease (SECONDS s)"),
         ("idem-core/src/defaults.rs", "lasts without a renewal: SECONDS seconds"),
         ("idem-runtime/src/engine/prepare/operation.rs", "without a renewal; SECONDS seconds unless set"),
-        ("web/http/src/builder.rs", "after its process died; SECONDS seconds unless set"),
+        ("web/http/src/builder.rs", "for at most this time; SECONDS seconds unless set"),
         ("web/client/src/policy.rs", "default lease (SECONDS s)"),
     ] {
         let says = says.replace("SECONDS", &defaults::LEASE.as_secs().to_string());
