@@ -5,8 +5,8 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// The text of `tokens`. There is one space between two words, and after each comma, semicolon and single
-/// colon. There is no other white space.
+/// The text of `tokens`, with one space between two words and after each comma, semicolon and single colon,
+/// and without other white space.
 pub(crate) fn source(tokens: impl quote::ToTokens) -> String {
     let mut text = String::new();
     add(&mut text, tokens.to_token_stream());

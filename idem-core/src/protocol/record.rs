@@ -185,7 +185,7 @@ pub enum Verdict {
 pub enum StoredResult {
     /// The encoded value or error.
     Value(Bytes),
-    /// There is no recorded value, for this reason. The body or the step must still not run again.
+    /// Why no value is recorded. The body or the step must still not run again.
     Tombstone(Tombstone),
 }
 

@@ -59,7 +59,7 @@ impl Store for Disabled {
             Request::RecordStep(_) => RecordStepAnswer::Recorded.into(),
             Request::Complete(_) => CompleteAnswer::Done.into(),
             Request::Release(_) => ReleaseAnswer::Released.into(),
-            // This answer also fits a request that a later version adds: there is no record.
+            // No key has a record. So this answer also fits a request that a later version adds.
             _ => ResolveAnswer::Absent.into(),
         })
     }

@@ -51,9 +51,9 @@ impl<M: Delivery, H, E> Works<'_, M, H, E> {
         }
     }
 
-    /// Settles the message with the broker. If a retry or a rejection fails, it is repeated while the broker
-    /// still counts the message as delivered to this worker. If the consumer shuts down meanwhile, the
-    /// message is given back. If an acknowledgement is lost, the broker delivers the message again, and the
+    /// Settles the message with the broker. Repeats a retry or a rejection that fails, while the broker still
+    /// counts the message as delivered to this worker. If the consumer shuts down meanwhile, gives the message
+    /// back. If an acknowledgement is lost, the broker delivers the message again, and the
     /// call is replayed. If a message cannot be given back, the broker delivers it again by its own rule.
     pub(super) async fn settle(
         &self,

@@ -45,7 +45,7 @@ pub(super) enum Stage {
     Closed,
 }
 
-/// How a message is settled, and why; `None` for a message that is given back.
+/// How the worker settles a message, and why. `None`: the worker gives the message back.
 pub(super) type Verdict = Option<(Disposition, Cause)>;
 
 /// The state that all messages of a consumer share.

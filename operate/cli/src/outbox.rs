@@ -114,7 +114,7 @@ fn is_missing(error: &Error) -> bool {
 }
 
 /// Opens the records in the outbox's database, for the audit trail. Looks only for the table with the default
-/// name. `None` if there is no such table: a database with an outbox need not have records.
+/// name. `None` if the database lacks this table, because an outbox works without records.
 async fn records(place: &Place) -> Answer<Option<Access>> {
     match place.open_table(None).await {
         Ok(access) => Ok(Some(access)),

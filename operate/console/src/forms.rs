@@ -18,8 +18,7 @@ pub(crate) struct Issued {
     pub(crate) key: RecordKey,
     /// The record as the page shows it.
     pub(crate) shown: Shown,
-    /// The decision that the person must confirm, and the person's reason. `None` if there is no decision
-    /// yet.
+    /// The decision that the person must confirm, and the person's reason. `None` until the person decides.
     pub(crate) decided: Option<(Decision, Option<String>)>,
 }
 

@@ -16,8 +16,8 @@ pub fn scope(name: &str) -> Result<Scope> {
 }
 
 /// The stored name of a record: its name, in which a digest may replace the key. `name` is the record's name,
-/// or already its stored name, which a list shows. `None` if there is no such record. Reads the store up to
-/// twice.
+/// or already its stored name, which a list shows. `None` if the store has no such record. Reads the store up
+/// to twice.
 ///
 /// # Errors
 ///

@@ -81,8 +81,8 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "FULL")
 }
 
-/// Closes a connection to a file that is no longer at the path. Does not touch the log of the file that is at
-/// the path now.
+/// Closes a connection whose file was moved or deleted. Does not touch the log of the file that now has the
+/// path.
 pub(super) fn abandon(connection: Connection) {
     let _ = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
     drop(connection);

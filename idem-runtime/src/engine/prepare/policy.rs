@@ -81,8 +81,8 @@ impl Policy {
     }
 }
 
-/// The policy of an operation. It starts as the constant policy of a [`Site`](super::Site), or as the default
-/// policy if there is no site. The first setter makes a copy, and the setters change this copy.
+/// The policy of an operation. It starts as the constant policy of a [`Site`](super::Site), and without
+/// a site as the default policy. The first setter makes a copy. This and all later setters change the copy.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPolicy {
     pub(super) site: &'static Policy,

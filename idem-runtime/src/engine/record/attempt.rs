@@ -45,8 +45,7 @@ enum Phase {
 
 /// What became of a result.
 pub(crate) enum Recorded {
-    /// The caller gets its own result: either this result is recorded, or there is no other result of this
-    /// call.
+    /// The caller gets its own result: the store has recorded it, or has no other result of this call.
     Kept(Outcome),
     /// The recorded result is that of another attempt.
     Superseded(Replay),

@@ -281,7 +281,7 @@ impl LateRecording {
         Self { hook: None }
     }
 
-    /// Calls `hook` with each result that is given up, for one of these reasons:
+    /// Calls `hook` with each result that the engine gives up, for one of these reasons:
     ///
     /// * A limit of [`LateRecording`] is reached.
     /// * The store returned an error that a retry cannot help.
